@@ -1,2 +1,1 @@
-"""The broker's settings: the tables that define the settings, the sources of the values, and the rules for using
-them."""
+"""Defines the broker's settings, and reads and checks their values."""

@@ -1,13 +1,13 @@
-"""Chooses the address that a client is given for this broker, depending on how the client connected.
+"""Chooses the broker address that a client receives, based on how the client connected.
 
 This module has no side effects, and is imported when a client first needs it. With `odradek.advertise=arrival`, a
-client is given the address that it connected to, because it can reach that address again. This does not work for a
-client that connected through a published port of a container. In this case the broker sees the container's own address,
-which the client may not be able to reach. The broker assumes this case if the client is on another network, or if its
-connection appears to come from the gateway of one of the container's networks. It then gives the client the address in
+client receives the address that it connected to, because it can evidently reach that address. This does not work for a
+client that connected through a published port of a container: the broker sees the container's own address, which the
+client may not be able to reach. The broker assumes a published port if the client is on another network, or if its
+connection appears to come from the gateway of one of the container's networks. The client then receives the address in
 `odradek.advertise.published` instead.
 
-    address of the client                         address that the client is given
+    address of the client                         address that the client receives
     loopback, or on one of this host's networks   the address that it connected to
     gateway of a network (the container's host)   odradek.advertise.published if set, else the address it connected to
     any other address                             odradek.advertise.published if set, else the address it connected to
@@ -20,7 +20,7 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from odradek.broker.configuration.listeners import PublishedAddress, is_loopback
 
 Address = tuple[str, int]
-# Connections from the host of Docker Desktop's virtual machine appear to come from these addresses.
+# With Docker Desktop, connections from the host appear to come from these addresses.
 DOCKER_DESKTOP = IPv4Network("192.168.65.0/24")
 
 
@@ -48,7 +48,7 @@ class Networks:
         return _ip(address) in self.gateways
 
     def is_neighbour(self, address: str) -> bool:
-        """Returns whether the address belongs to one of the networks without being its gateway."""
+        """Returns whether the address is on one of the networks and is not the gateway."""
         ip = _ip(address)
         return ip not in self.gateways and isinstance(ip, IPv4Address) and any(ip in one for one in self.networks)
 
@@ -86,11 +86,10 @@ def address_for_arrival(
 
 
 def leads_astray(advertised: Address, arrival: ConnectionAddresses, networks: Networks, *, is_published: bool) -> bool:
-    """Returns whether the address `advertised` would send the client to its own machine although this broker runs
-    elsewhere.
+    """Returns whether `advertised` would send the client to its own machine even though this broker runs elsewhere.
 
-    is_published: whether clients on the container's host connect through published ports, so that `localhost` is right
-    for them
+    is_published: whether clients on the container's host connect through published ports, which makes `localhost`
+    correct for them
     """
     client = arrival.client_host
     if not is_loopback(advertised[0]) or is_loopback(client) or client == arrival.local[0]:

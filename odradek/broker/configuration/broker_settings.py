@@ -2,8 +2,8 @@
 
 The settings that this broker uses are the attributes of `BrokerSettings`. Kafka's other settings are in
 `odradek.broker.configuration.unused_settings`. Defaults are the same as Kafka's unless a comment on the row gives
-Kafka's default. They differ, for example, because a single node cannot hold three replicas and need not wait for other
-nodes to join.
+Kafka's default. Some defaults differ because this broker is a single node: it cannot hold three replicas, and need not
+wait for other nodes to join.
 """
 
 from collections.abc import Mapping
@@ -446,8 +446,8 @@ class BrokerSettings:
         "Expiration of transactional ids with certain prefixes, instead of transactional.id.expiration.ms:"
         " comma-separated prefix=milliseconds pairs.", TimePerPrefix())
 
-    # In Kafka, StandardAuthorizer itself reads these two settings. A Kafka broker does not know them, so it describes
-    # them only if they are set, and without their values. This broker does the same.
+    # In Kafka, only StandardAuthorizer reads these two settings. A Kafka broker does not know them, so it describes
+    # them only if they are set, and hides their values. This broker does the same.
     allow_everyone_if_no_acl_found = PASSWORD("false",
         "Access for everyone to resources to which no ACL applies.", is_internal=True)
     super_users = PASSWORD("",

@@ -1,9 +1,9 @@
 """Parses the broker's settings, which come from a file, the environment, overrides and AlterConfigs.
 
 `BrokerConfig` holds the settings that were given at startup and the changes that AlterConfigs has made since then. Only
-`set_dynamic` changes a `BrokerConfig`. Each setting takes its value from the first source that has one: dynamic (this
-broker), dynamic (cluster default), given at startup, the table of defaults. The settings given at startup come from the
-properties file, `KAFKA_*` variables and overrides; later sources take precedence over earlier ones.
+`set_dynamic` changes a `BrokerConfig`. The first of these sources that contains a setting supplies its value: dynamic
+(this broker), dynamic (cluster default), given at startup, the table of defaults. The settings given at startup come
+from the properties file, `KAFKA_*` variables and overrides; later sources take precedence over earlier ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ DEFAULT_NODE_ID = "1"
 
 
 class ConfigError(Exception):
-    """One of the settings prevents the broker from starting."""
+    """Raised if a setting prevents the broker from starting."""
 
     def __init__(self, name: str, value: object, why: str) -> None:
         super().__init__(f"{name}={value}: {why}")
@@ -59,8 +59,8 @@ class BrokerConfig(BrokerSettings):
         brokers: the number of brokers in the cluster
         """
         self.given_settings = dict(given)
-        # node.id and broker.id are two names for the same setting. The value of node.id is used and described under
-        # both names.
+        # node.id and broker.id are two names for the same setting. If both are given, the value of node.id applies to
+        # both.
         self.given_settings["broker.id"] = (
             self.given_settings.get("node.id") or self.given_settings.get("broker.id") or DEFAULT_NODE_ID
         )
@@ -80,7 +80,7 @@ class BrokerConfig(BrokerSettings):
             except InvalidSetting as error:
                 raise ConfigError(name, text, f"{error} (allowed: {setting.describe_allowed()})") from None
         self._set_attributes()
-        self.published: Mapping[str, PublishedAddress] | None = None  # by listener; None if not configured
+        self.published: Mapping[str, PublishedAddress] | None = None  # addresses by listener; None if not configured
         self.serving, self._advertised = self._read_listeners()
         for contradiction in contradictions(self, self.current_text, self.topic_defaults(), brokers):
             raise ConfigError(*contradiction)
@@ -99,9 +99,8 @@ class BrokerConfig(BrokerSettings):
         self._set_attributes()
 
     def of_node(self, node_id: int, recorded: Mapping[str, str], rules: KafkaRules = NEWEST) -> "BrokerConfig":
-        """Returns the settings of another node in the same process, so that they can be described. They differ from
-        this node's settings in the node id and in `recorded`, the settings that AlterConfigs has made for the other
-        node."""
+        """Returns the settings of another node in the same process, for DescribeConfigs. They differ from this node's
+        settings only in the node id and in `recorded`, the settings that AlterConfigs has made for the other node."""
         other = copy(self)
         other.given_settings = {**self.given_settings, "node.id": str(node_id), "broker.id": str(node_id)}
         other.set_dynamic(self.recorded_defaults, recorded, rules)
@@ -118,8 +117,8 @@ class BrokerConfig(BrokerSettings):
         return ListenerSettings(listener, self.current_text)
 
     def advertise_listeners(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
-        """Returns the listeners with the addresses that clients are given, based on the port that each listener is
-        bound to; see listeners.py."""
+        """Returns the listeners with the addresses that clients receive, based on the port that each listener is bound
+        to; see listeners.py."""
         return advertise(self.serving, self._advertised, bound_ports, host_name)
 
     @property
@@ -231,8 +230,8 @@ def default_values() -> Mapping[str, SettingValue]:
 def load_config(
     file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """Returns the configuration, and warnings for the person who wrote it. Raises ConfigError if a setting is invalid,
-    or OSError if the file cannot be read."""
+    """Returns the configuration, and warnings for the user. Raises ConfigError if a setting is invalid, or OSError if
+    the file cannot be read."""
     from_file = parse_properties(file.read_text(encoding="utf-8")) if file is not None else {}
     return configure(from_file, environ, overrides)
 
@@ -257,12 +256,12 @@ def configure(
 
 def _with_similar(name: str) -> str:
     """Returns the name of an unknown setting, followed by the most similar known name if one is similar enough."""
-    from difflib import get_close_matches  # imported here because most names are spelt correctly
+    from difflib import get_close_matches  # imported here because only misspelt names need it
 
     similar = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.8)
     return f"{name} (did you mean {similar[0]}?)" if similar else name
 
 
 def without_effect(given: Mapping[str, str]) -> list[str]:
-    """Returns the names of those given settings that have an effect in Kafka but not in this broker."""
+    """Returns the given settings that have an effect in Kafka but not in this broker."""
     return sorted(name for name in given.keys() & WITHOUT_EFFECT.keys() if given[name] != WITHOUT_EFFECT[name].default)

@@ -67,7 +67,7 @@ class DescribedConfig:
     is_sensitive: bool = False
 
 
-# Broker settings that configure the same thing in different units. The first one that has a value takes effect.
+# Broker settings that configure the same thing in different units. The first setting with a value takes effect.
 BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     name: setting.synonyms
     for setting in TOPIC_SETTINGS.values()
@@ -102,8 +102,8 @@ def effective_topic_settings(
 
 
 def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
-    """Returns every setting of this broker, sorted by name. These include settings with unknown names that AlterConfigs
-    has made."""
+    """Returns every setting of this broker, sorted by name. Settings with unknown names are included if AlterConfigs
+    has made them."""
     names = {
         name
         for name, setting in BROKER_SETTINGS.items()
@@ -152,7 +152,7 @@ def select_settings(described: Iterable[DescribedConfig], keys: Iterable[str] | 
 
 
 def kafka_text(setting: Setting, text: str | None) -> str | None:
-    """Returns the value of `text` as Kafka prints it, or `text` itself if it is not a valid value."""
+    """Returns the value as Kafka formats it, or `text` itself if it is not a valid value."""
     try:
         return _printed_value(setting.parse(text) if text is not None else None)
     except InvalidSetting:
@@ -200,7 +200,7 @@ def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool, rules
         setting = None  # the emulated release does not have this setting
     is_sensitive = setting is None or setting.kind is ValueType.PASSWORD
     if all_sources:
-        # The listener's own setting overrides the general setting, which is therefore a synonym.
+        # The general setting is a synonym because the listener's own setting overrides it.
         of_all = () if setting is None or setting.name == name else (setting.name,)
         synonyms = _visible_synonyms(
             name, _synonyms(config, (*BROKER_SYNONYMS.get(name, (name,)), *of_all), is_sensitive)
@@ -240,7 +240,7 @@ def _effective_value(config: BrokerConfig, name: str) -> str | None:
 
 
 def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) -> list[Synonym]:
-    """Returns every value of these settings from any source, ordered by source, then as in `names`."""
+    """Returns the values of these settings from all sources, ordered by source and then by position in `names`."""
     defaults: Callable[[str], str | None] = lambda name: (  # noqa: E731
         BROKER_SETTINGS[name].default if name in BROKER_SETTINGS else None
     )

@@ -1,8 +1,9 @@
-"""Contradictory settings that keep a broker from starting. Source: the checks that Kafka 4.3.1 makes on its settings.
+"""Finds contradictory settings that keep a broker from starting. Source: the checks that Kafka 4.3.1 makes on its
+settings.
 
-One check is Odradek's own. Kafka starts even if its settings make it impossible to create an internal topic, and then
-answers FindCoordinator with COORDINATOR_NOT_AVAILABLE forever. The authorizer's settings are parsed in the same way as
-in Kafka's StandardAuthorizer: docs/spec/security.md#s1-1, 6.
+One check exists only in Odradek. Kafka starts even if its settings make it impossible to create an internal topic, and
+then answers FindCoordinator with COORDINATOR_NOT_AVAILABLE forever. The authorizer's settings are parsed in the same
+way as in Kafka's StandardAuthorizer: docs/spec/security.md#s1-1, 6.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ AUTHORIZER_CHECKS: Mapping[str, Callable[[str], object]] = {
 }
 
 
-# Creating a topic writes at most 10,000 records to the metadata log. The topic and its settings need up to 6 records,
-# so the rest is the maximum number of partitions.
+# Creating a topic writes at most 10,000 records to the metadata log. The topic and its settings need up to 6 of these
+# records, which leaves 9,994 for partitions.
 MAX_PARTITIONS = 9_994
 _PREFIXES = ("offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic.")
 
@@ -122,8 +123,8 @@ def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction
 
 
 def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
-    """Returns the settings of the internal topics. For each setting, returns the range of values with which the topic
-    can be created, and the reason for the limit."""
+    """Returns, for each setting of the internal topics, the range of values with which the topic can be created, and
+    the reason for the limit."""
     segment_bytes = TOPIC_SETTINGS["segment.bytes"].allowed
     assert isinstance(segment_bytes, Range)
     one = ", because the cluster has only this broker"
@@ -139,8 +140,10 @@ def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
 
 
 def uncreatable(value_of: Callable[[str], int], brokers: int) -> Iterator[Contradiction]:
-    """Finds settings that would make it impossible to create an internal topic. value_of: returns the value of a broker
-    setting by the setting's name"""
+    """Finds settings that would make it impossible to create an internal topic.
+
+    value_of: returns the value of a broker setting by the setting's name
+    """
     for name, (allowed, reason) in creatable(brokers).items():
         value = value_of(name)
         if value < allowed.least or (allowed.most is not None and value > allowed.most):

@@ -67,7 +67,7 @@ class ListenerSettings:
         return BROKER_SETTINGS[setting].parse(self.text(setting, mechanism))
 
     def prefixed(self, setting: str, mechanism: str | None = None) -> str:
-        """Returns the most specific name under which the value can be set, with the listener's prefix. For use in
+        """Returns the most specific name under which the value can be set, with the listener's prefix. Used in
         messages."""
         return self._prefixed(setting, mechanism)[0]
 
@@ -82,7 +82,7 @@ def readable_settings(
     values: Mapping[str, str], rules: KafkaRules, but_not: UpdateMode | None = None
 ) -> dict[str, str]:
     """Returns the settings that AlterConfigs may change, that the emulated release has, and whose values can be parsed.
-    Settings with update mode `but_not` are left out. The update mode does not matter if the name has a listener's
+    Settings with update mode `but_not` are excluded. The update mode does not matter if the name has a listener's
     prefix."""
     found = {}
     for name, text in values.items():

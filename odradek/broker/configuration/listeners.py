@@ -23,12 +23,13 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether the host is a loopback address or a usual name of a loopback address."""
+    """Returns whether the host is a loopback address or a common name for one."""
     return host.startswith("127.") or host.lower() in LOCAL_NAMES
 
 
 class PublishedAddress(NamedTuple):
-    """The address of a listener outside the container. If the port is None, it is the listener's own port."""
+    """The address of a listener as clients outside the container see it. If `port` is None, the listener's own port
+    applies."""
 
     host: str
     port: int | None
@@ -97,7 +98,7 @@ def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
 
 
 def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]) -> None:
-    """Checks that the advertised listeners exist, and that no host among their addresses is a wildcard. Raises
+    """Checks that the advertised listeners exist, and that none of them has a wildcard address as its host. Raises
     InvalidSetting."""
     names = [listener.name for listener in serving]
     for listener in advertised:
@@ -108,8 +109,8 @@ def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]
 
 
 def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
-    """Checks an inter-broker setting in the same way as Kafka, if it is given. This broker does not use the setting.
-    Raises InvalidSetting.
+    """Checks an inter-broker setting in the same way as Kafka if the user has set it, although this broker does not use
+    it. Raises InvalidSetting.
 
     setting     security.inter.broker.protocol or inter.broker.listener.name
     advertised  the advertised listeners, or the listeners themselves if advertised.listeners is not set

@@ -1,5 +1,4 @@
-"""The resources whose settings admin requests change: their types, a change to a single setting, and the broker's
-loggers.
+"""Defines the types of resources that have settings, a change to a single setting, and the broker's loggers.
 
 The broker's loggers (KIP-412) are Python loggers that use the names of Kafka's levels. A changed level lasts until the
 process ends, and is not stored.
@@ -33,7 +32,7 @@ class ConfigOperation(Enum):
 
     SET = 0
     DELETE = 1
-    APPEND = 2  # adds the values that the list does not contain yet
+    APPEND = 2  # adds values that the list does not contain
     SUBTRACT = 3
 
 
@@ -47,7 +46,7 @@ class SettingChange:
 
 
 ROOT = "root"
-# Names of loggers in Kafka, with the corresponding loggers of this program. A level can be set under either name.
+# Maps the names of Kafka's loggers to loggers of this program. A level can be set under either name.
 NAMES_OF_KAFKA = {"kafka.authorizer.logger": "odradek.authorizer"}
 LEVELS = {
     "DEBUG": logging.DEBUG,
@@ -60,7 +59,7 @@ LEVELS = {
 
 
 class Loggers(Protocol):
-    """Reads and changes the levels of `logging`, which are global to the process."""
+    """Reads and changes the levels of Python's loggers, which are global to the process."""
 
     def levels(self) -> dict[str, int]:
         """Returns the effective level of every logger by the logger's name. The name of the root logger is ROOT."""
@@ -79,12 +78,12 @@ class PythonLoggers:
 
 
 def level_name(level: int) -> str:
-    """Returns the name of Kafka's highest level that is not above this level."""
+    """Returns the name of Kafka's highest level that is not above `level`."""
     return max((value, name) for name, value in LEVELS.items() if value <= max(level, 1))[1]
 
 
 def alter_levels(loggers: Loggers, changes: Sequence[SettingChange], *, validate_only: bool) -> None:
-    """Makes all of the changes, or none of them if one is invalid. Raises KafkaError with Kafka's codes and
+    """Makes all of the changes, or none if any of them is invalid. Raises KafkaError with Kafka's codes and
     messages."""
     known = loggers.levels()
     new_levels: dict[str, int] = {}

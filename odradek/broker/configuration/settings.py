@@ -43,8 +43,8 @@ MAX_DIGITS = 19  # maximum number of digits of a LONG; Python refuses to parse n
 
 
 class InvalidSetting(ValueError):
-    """A setting does not allow a value. `args[0]` is the message for the client, which is shortened because it quotes
-    the value."""
+    """Raised if a setting does not allow a value. `args[0]` is the message for the client, which is shortened because
+    it quotes the value."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(shortened(sentence))
@@ -57,7 +57,7 @@ class ValueRule(Protocol):
         """Raises InvalidSetting if the value is not allowed."""
 
     def describe(self) -> str:
-        """Describes the allowed values, for a message to the person who wrote the configuration."""
+        """Describes the allowed values for an error message."""
 
 
 class Range(NamedTuple):
@@ -282,13 +282,13 @@ INTEGER_LIMITS: Mapping[ValueType, int] = {
 
 
 def unit_ms(name: str) -> int:
-    """Returns the length in milliseconds of the unit at the end of the setting's name, or 1 if the name ends with no
-    unit."""
+    """Returns the length in milliseconds of the time unit at the end of the setting's name, or 1 if the name does not
+    end in minutes or hours."""
     return {"minutes": MINUTE_MS, "hours": HOUR_MS}.get(name.rpartition(".")[2], 1)
 
 
 def java_double(value: float) -> str:
-    """Formats a double as Java does. Absolute values from 0.001 up to ten million have no exponent."""
+    """Formats a double as Java does. Absolute values from 0.001 to just below ten million have no exponent."""
     if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:

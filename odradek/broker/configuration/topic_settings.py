@@ -100,7 +100,7 @@ DEAD_LETTER_GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 
 class DeadLetterTopicName(NamedTuple):
     """Allows the name of a share group's dead-letter topic, which must not begin like the name of an internal topic.
-    Whether the topic exists or can be created is checked only when a record has to be copied into it (KIP-1191)."""
+    The existence of the topic is not checked until a record has to be copied into it (KIP-1191)."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)

@@ -1,5 +1,5 @@
-"""The broker settings of Kafka 4.4.0 that have no effect in this broker. It parses, checks and describes them
-anyway."""
+"""The broker settings of Kafka 4.4.0 that have no effect in this broker, which nevertheless parses, checks and
+describes them."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,5 +1,5 @@
-"""The state of a running broker as plain values, for the page and for the lists and wait conditions of the control
-interface.
+"""Describes the state of a running broker as plain values, for the page and for the lists and wait conditions of the
+control interface.
 
     groups        a group of any type with its members, and its committed offsets
     partitions    the leader and the offsets of a partition

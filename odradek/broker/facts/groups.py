@@ -1,4 +1,5 @@
-"""The groups of every type with their states, the members with their assigned partitions, and the committed offsets."""
+"""Describes groups of all types with their states, their members and assigned partitions, and their committed
+offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.streams_group_describe_response import Member as StreamsMember
 
 VERSION = struct.Struct(">h")
-CLASSIC_VERSION = 6  # classic groups are described as in this version of DescribeGroups
+CLASSIC_VERSION = 6  # version of DescribeGroups in which classic groups are described
 
 
 class MemberFacts(NamedTuple):

@@ -1,4 +1,4 @@
-"""The leaders and offsets of partitions."""
+"""Describes the leaders and offsets of partitions."""
 
 from __future__ import annotations
 

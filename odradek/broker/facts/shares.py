@@ -1,5 +1,5 @@
-"""The records of share partitions with their states, from the memory of a leader or as the share coordinator stores
-them.
+"""Describes the records of share partitions and their states, from the memory of a leader or as the share coordinator
+stores them.
 
 A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores the state of
 all share partitions.
@@ -39,8 +39,9 @@ class RecordRange(NamedTuple):
 
 
 def stored_ranges(stored: StoredState) -> Iterator[RecordRange]:
-    """Yields the stored ranges of records in ascending order. Records with a pending acknowledgement are stored twice,
-    as pending and as part of an available batch. For these records, only the pending range is yielded."""
+    """Yields the stored ranges of records in ascending order. The share coordinator stores records with a pending
+    acknowledgement twice, as pending and as part of an available batch. For these records, only the pending range is
+    yielded."""
     pending = [
         RecordRange(
             each.first_offset,
@@ -86,7 +87,7 @@ class SharePartitionFacts(NamedTuple):
 
 
 def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
-    """Yields the share partitions that leaders have in memory, and then the stored state of all other share
+    """Yields the share partitions that leaders have in memory, followed by the stored state of all other share
     partitions."""
     in_memory = set()
     for live in broker.shares.loaded_partitions if broker.has_started("shares") else ():
@@ -103,9 +104,8 @@ def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
 
 
 def share_partition(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
-    """Returns the records from the leader's memory or, if no leader has loaded the share partition, as the share
-    coordinator stores them. Returns None if the share partition has no state, or while the share coordinator is
-    loading."""
+    """Returns the records from the leader's memory or, if no leader has loaded the share partition, from the share
+    coordinator. Returns None if the share partition has no state, or while the share coordinator is loading."""
     for live in broker.shares.loaded_partitions if broker.has_started("shares") else ():
         if live.key == key and live.is_loaded:
             return facts_in_memory(live)
@@ -131,8 +131,8 @@ def facts_in_memory(live: LiveSharePartition) -> SharePartitionFacts:
 
 
 def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
-    """Returns the state of a share partition that the share coordinator stores. Returns None if the share coordinator
-    stores no such state, or while it is loading."""
+    """Returns the state that the share coordinator stores for a share partition. Returns None if it stores no state for
+    this partition, or while it is loading."""
     if not broker.has_started("share_coordinator"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The topologies of streams groups (KIP-1071), and the tasks of their members."""
+"""Describes the topologies of streams groups (KIP-1071) and the tasks of their members."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StreamsFacts(NamedTuple):
     """A streams group with its topology and tasks.
 
     description  the lines of the topology description that a member has sent (KIP-1331), or None if no member has sent
-                 a description
+                 one
     """
 
     assignment_epoch: int

@@ -1,4 +1,4 @@
-"""Transactions as their coordinators describe them."""
+"""Describes transactions in the same way as their coordinators."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Handles Fetch requests: their sessions, the reads of partitions, and the wait for more data."""
+"""Handles Fetch requests: fetch sessions, partition reads, and the wait for more data."""

@@ -1,5 +1,5 @@
-"""Reads one partition for a fetch. Makes the checks in Kafka's order, and then reads records up to the last offset that
-the reader may see."""
+"""Reads one partition for a fetch. Makes the same checks as Kafka in the same order, and then reads records up to the
+last offset that the reader may see."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:
 
 
 def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | None) -> PartitionAnswer:
-    """Returns the answer for a partition whose read was refused or failed. `current_leader` is set if the client
-    must learn about another leader or leader epoch (v16+)."""
+    """Returns the answer for a partition whose read was refused or failed. `current_leader` is set if the client must
+    be informed of another leader or leader epoch (v16+)."""
     data = PartitionData(
         partition_index=index,
         error_code=code.value,
@@ -77,10 +77,10 @@ def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | 
 
 
 def has_nothing_new(partition: Partition, requested: FetchPartition) -> bool:
-    """Returns whether the reader is at the end of the log and its offsets are up to date, which is the usual case of a
-    waiting consumer.
+    """Returns whether the reader is at the end of the log and has received the current offsets, which is the usual case
+    for a waiting consumer.
 
-    This is called before anything else for every partition of a session.
+    Called for every partition of a session before any other check.
     """
     log = partition.log
     return (
@@ -92,7 +92,7 @@ def has_nothing_new(partition: Partition, requested: FetchPartition) -> bool:
 
 
 class PartitionRead:
-    """One read of a partition. Call `check` first. If it returns None, call `read`. If that raises WouldBlock, call
+    """One read of a partition. Call `check` first. If it returns None, call `read`. If `read` raises WouldBlock, call
     `read_cold` in a thread, and then `answer` on the loop."""
 
     __slots__ = (
@@ -118,8 +118,8 @@ class PartitionRead:
     ) -> None:
         """Prepares a read.
 
-        min_one_batch  return the whole first batch, even if it is larger than `max_bytes`
-        is_sent        the connection can send records straight from files; the read uses this if it is faster
+        min_one_batch  return the complete first batch, even if it is larger than `max_bytes`
+        is_sent        the connection can send records straight from files; the read does so if this is faster
         """
         self._partition = partition
         self._requested = requested
@@ -136,8 +136,8 @@ class PartitionRead:
 
         This method raises OFFSET_OUT_OF_RANGE in two cases: the offset is outside the log, or the last epoch that the
         reader has read is newer than every epoch of this log (`_divergence`). In either case, a consumer looks for a
-        new position. Two other places raise the same code: `FollowerRead.check` for a lagging follower, and `LogReader`
-        if the offset has been removed from the log since this check.
+        new position. Two other methods raise the same error: `FollowerRead.check` for a lagging follower, and
+        `LogReader` if the offset has been removed from the log since this check.
 
         Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
         """
@@ -148,7 +148,7 @@ class PartitionRead:
             if diverging_epoch is not None:
                 answer = self._answer(NO_RECORDS, 0, requested.fetch_offset)
                 answer.data.diverging_epoch = diverging_epoch
-                answer.data.aborted_transactions = None  # nothing was read, whatever the isolation level
+                answer.data.aborted_transactions = None  # nothing was read, so null in every isolation level
                 answer.ends_waiting = True
                 return answer
         if not log.log_start_offset <= requested.fetch_offset <= log.log_end_offset:
@@ -185,9 +185,9 @@ class PartitionRead:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the result of `read_cold` must be discarded because the segments have changed in the meantime.
-        Compaction removes the records of aborted transactions together with the list of these transactions, so the
-        result may contain records of an aborted transaction that the list no longer names."""
+        """Returns whether the result of `read_cold` must be discarded because the segments have changed in the
+        meantime. Compaction removes the records of aborted transactions together with the list of these transactions,
+        so the result may contain records of an aborted transaction that is no longer in the list."""
         return self._isolation is IsolationLevel.READ_COMMITTED and self._segments is not self._partition.log.segments
 
     def answer(self, result: ReadResult) -> PartitionAnswer:

@@ -1,4 +1,4 @@
-"""Fetch in a cluster whose nodes share their logs. Leaders direct consumers to a closer replica (KIP-392), and
+"""Handles Fetch in a cluster whose nodes share their logs. Leaders direct consumers to a closer replica (KIP-392), and
 followers serve consumers.
 
 In version 11 and later, the leader's response to a consumer with a rack names the preferred replica and contains no
@@ -32,16 +32,16 @@ FIRST_VERSION_WITH_RACKS: Final = 11
 
 @dataclass(slots=True)
 class Replicas:
-    """The replicas that consumers may read from: the replicas on nodes with a rack.
+    """The replicas that consumers may read from, which are the replicas on nodes with a rack.
 
-    end_offsets  log end offset of each follower that lags, by topic, partition and node
+    end_offsets  log end offset of each lagging follower, by topic, partition and node
     """
 
     image: MetadataImage
     end_offsets: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def may_serve(self, node_id: int, topic: str, index: int) -> bool:
-        """Returns whether consumers may read the partition from this node although another node is its leader."""
+        """Returns whether consumers may read the partition from this node even though another node is the leader."""
         registration = self.image.brokers.get(node_id)
         partition = self.image.topics[topic].partitions[index]
         return registration is not None and registration.rack is not None and node_id in partition.replicas
@@ -74,7 +74,7 @@ class Replicas:
 
 
 class FollowerRead(PartitionRead):
-    """A read from a follower that lags behind the leader."""
+    """A read from a follower that may lag behind the leader."""
 
     __slots__ = ("_followed_to",)
 
@@ -83,10 +83,11 @@ class FollowerRead(PartitionRead):
         self._end_offset = min(end, self._end_offset)
 
     def check(self) -> PartitionAnswer | None:
-        """Makes the same checks as a leader, for a follower that may lag. Raises KafkaError if a check fails.
+        """Makes the same checks as a leader, with the log end offset of a follower that may lag. Raises KafkaError if a
+        check fails.
 
-        If the follower does not have the offset yet, the error is OFFSET_OUT_OF_RANGE. The consumer then checks with
-        the leader whether the offset exists. Source: docs/spec/client-rules.md#fet-12
+        If the follower does not have the offset, the error is OFFSET_OUT_OF_RANGE. The consumer then checks with the
+        leader whether the offset exists. Source: docs/spec/client-rules.md#fet-12
         """
         check_leader_epoch(self._partition, self._requested.current_leader_epoch)
         if self._requested.fetch_offset > self._followed_to:
@@ -130,7 +131,7 @@ class ReplicaFetch(PendingFetch):
                 raise
             partition = self._followed_partition(requested)
         if self._is_behind(partition) or self._preferred(partition, requested) is not None:
-            # The response must contain this partition, whatever the session has already sent.
+            # The response must contain this partition, regardless of what the session has sent.
             requested.sent_high_watermark = -1
         return partition
 

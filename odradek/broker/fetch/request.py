@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.fetch_request import FetchRequest
 
 FIRST_VERSION_WITH_CURRENT_LEADER: Final = 16
-# A read that has to access the disk, and the requested partition.
+# A tuple of a read that has to access the disk and the requested partition.
 ColdRead: TypeAlias = tuple[PartitionRead, FetchPartition]
 
 
@@ -80,7 +80,7 @@ def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[P
 
 
 class PendingFetch:
-    """Processes one Fetch request. If too few bytes are available, the request waits before it is answered."""
+    """Processes one Fetch request. If too few bytes are available, waits for more before it responds."""
 
     def __init__(
         self, request: FetchRequest, context: RequestContext, broker: FetchBroker, session_fetch: Fetch
@@ -159,8 +159,8 @@ class PendingFetch:
         return None
 
     def _read(self, partition: Partition, requested: FetchPartition) -> ColdRead | None:
-        """Reads immediately if possible, and stores the answer. Otherwise returns the read, which must then be done in
-        a thread."""
+        """Reads immediately if possible, and stores the answer. Otherwise returns the read, which the caller must run
+        in a thread."""
         read = self._partition_read(partition, requested)
         try:
             answer = read.check() or read.read()
@@ -204,7 +204,7 @@ class PendingFetch:
         if self._is_follower:  # this broker has no followers
             if not is_allowed(self._context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
                 raise authorization_error(ResourceType.TOPIC, self._context.api_key)
-            if isinstance(requested.topic, bytes):  # either call raises an error if the partition does not exist
+            if isinstance(requested.topic, bytes):  # both calls raise an error if the partition does not exist
                 partitions.get_by_id(requested.topic, requested.index)
             else:
                 partitions.get(requested.topic, requested.index)
@@ -226,8 +226,8 @@ class PendingFetch:
     def _topic_id_error(self, requested: FetchPartition) -> KafkaError:
         """Returns the error for a topic id that does not exist.
 
-        If the session has found the topic before, the error distinguishes a deleted topic from a recreated one. A
-        client that continues with the id of the recreated topic has to start from the beginning of that topic.
+        If the session has found the topic before, the error shows whether the topic was deleted or recreated. A client
+        that switches to the new id of a recreated topic has to start from the beginning of that topic.
         """
         if requested.known_name is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -257,7 +257,7 @@ class PendingFetch:
         leader_id = -1 if partition.leader is None else partition.leader
         return LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
 
-    # Waiting.
+    # Waiting for more data.
 
     def _park(self) -> None:
         missing_bytes = self._min_bytes - self._size_bytes
@@ -277,7 +277,7 @@ class PendingFetch:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, None
-        if woken is None:  # the fetch is still reading; it is answered after that, without reading again
+        if woken is None:  # the fetch is still reading, and will respond after that without reading again
             self._must_answer = True
         else:
             woken.resolve(None)
@@ -331,7 +331,7 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class EndpointForm(Protocol[E_co]):
-    """The NodeEndpoint class of one of the responses that name leaders."""
+    """A response's own NodeEndpoint class. Every response that names leaders defines one."""
 
     def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> E_co: ...
 
@@ -339,8 +339,8 @@ class EndpointForm(Protocol[E_co]):
 def node_endpoints(
     form: EndpointForm[E_co], image: MetadataImage, node_ids: Iterable[int], connection: ConnectionInfo
 ) -> list[E_co]:
-    """Returns the addresses at which this client can reach the brokers. Brokers that are not registered, or that do not
-    have the client's listener, are left out."""
+    """Returns the addresses at which this client can reach the brokers. Omits brokers that are not registered or do not
+    have the client's listener."""
     endpoints = []
     for node_id in node_ids:
         registration = image.brokers.get(node_id)

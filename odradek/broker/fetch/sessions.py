@@ -10,7 +10,7 @@ receives session id 0 and continues with full fetches.
     n           0         full fetch that ends session n and requests a new session
     n           e > 0     incremental fetch number e of session n
 
-Source: KIP-227. The choice of partitions to send and of sessions to evict is the same as in Kafka 4.3.1.
+Source: KIP-227. The broker chooses the partitions to send and the sessions to evict in the same way as Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,15 +27,14 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MAX_SESSION_ID: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
-MAX_BYTES: Final = 64 * 1024 * 1024  # total over all sessions; Kafka has no such limit
-PARTITION_BYTES: Final = 450  # memory used by a partition without its topic's name, which may take 128 KiB
+MAX_BYTES: Final = 64 * 1024 * 1024  # total for all sessions; Kafka has no such limit
+PARTITION_BYTES: Final = 450  # memory used by a partition, excluding its topic's name of up to 128 KiB
 
 PartitionKey = tuple[str | bytes, int]
 
 
 class NamedBy(Enum):
-    """The way in which a session identifies its partitions: by topic name in Fetch up to v12, by topic id in v13 and
-    later."""
+    """How a session identifies its topics: by name in Fetch up to v12, by id in v13 and later."""
 
     TOPIC_NAME = 0
     TOPIC_ID = 1
@@ -44,8 +43,8 @@ class NamedBy(Enum):
 class FetchPartition:
     """A partition as requested by a consumer, with the values that the session last sent for it.
 
-    `topic` is the topic's name, or the 16 bytes of its id. The `sent_…` values are -1 until values have been sent.
-    `known_name` is the name of a topic that is requested by id; it is set once the topic has been found. The name
+    `topic` is the topic's name, or the 16 bytes of its id. The `sent_…` values are -1 until the session has sent a
+    value. `known_name` is the name of a topic that is requested by id, and is set once the topic has been found. It
     distinguishes a deleted topic from an id that never existed, so that the client receives the right error.
     """
 
@@ -138,7 +137,7 @@ class Fetch:
         raise NotImplementedError
 
     def preview(self, answers: Sequence[AnsweredPartition | None]) -> "FinishedFetch":
-        """Returns what `finish` would return, except for the id of a new session, but does not record the answers as
+        """Returns the same result as `finish`, except for the id of a new session, but does not record the answers as
         sent."""
         return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
 
@@ -161,7 +160,8 @@ class SessionlessFetch(Fetch):
 
 
 class FullFetch(Fetch):
-    """A fetch whose response contains all partitions. A session is created, if at all, when the response is ready."""
+    """A fetch whose response contains all partitions. If a session is requested, it is created when the response is
+    ready."""
 
     __slots__ = ("_named_by", "_sessions")
 
@@ -235,7 +235,7 @@ def take_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
         partition.sent_log_start_offset = answer.log_start_offset
         must_send = True
     if answer.error_code != ErrorCode.NONE.value or answer.has_diverging_epoch:
-        partition.sent_high_watermark = -1  # sends the partition again when the error has ended
+        partition.sent_high_watermark = -1  # so that the partition is sent again once it has no error
         must_send = True
     return must_send
 
@@ -359,7 +359,8 @@ class FetchSessions:
         the smallest old session, provided that it is smaller than the new session. Returns whether a session was
         evicted.
 
-        Sessions younger than the eviction time are kept, so that consumers do not keep evicting each other's sessions.
+        Sessions younger than the eviction time are kept, so that consumers do not repeatedly evict each other's
+        sessions.
         """
         if not self._sessions:
             return False

@@ -1,5 +1,5 @@
-"""Long polling: a fetch that found too little data is parked until appends or its timer wake it, or its client
-disconnects.
+"""Implements long polling: a fetch that found too little data is parked until appends or its timer wake it, or its
+client disconnects.
 
 A parked fetch counts the appended bytes instead of reading after each append. The count is an upper bound, because a
 `read_committed` consumer may see fewer bytes. After waking up, the fetch therefore reads again, and may have to
@@ -52,7 +52,7 @@ class FetchWait:
 
     def count_appended(self, size_bytes: int) -> bool:
         """Counts bytes that have become readable in one partition. Returns True when enough bytes may have become
-        readable. After that, returns False until the fetch has looked again."""
+        readable. Further calls return False until the fetch has looked again."""
         self._missing_bytes -= size_bytes
         if self._missing_bytes > 0 or self._is_woken:
             return False

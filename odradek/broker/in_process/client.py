@@ -1,5 +1,5 @@
 """A client that sends requests to its own broker without a socket. Used by the HTTP port, the schema registry, seeds
-and the presets of control.
+and the control interface's presets.
 
 The dispatcher handles these requests like requests from any other client, so authorization, checks and errors are the
 same. The page has no login. If an authorizer is configured, the page may do what the ACLs allow User:ANONYMOUS to do.
