@@ -70,8 +70,7 @@ WORKER_THREADS = 4
 # wait until a thread is free.
 DECOMPRESSION_THREADS = 2
 HOUSEKEEPING_AFTER_MS = 500  # delay before housekeeping starts, so that its import does not slow down requests
-# Advertised to clients if the configuration names no host, because Odradek is meant to run on the same machine as its
-# clients.
+# The host advertised to clients if none is configured, because Odradek usually runs on the same machine as its clients.
 LOCAL_HOST = "localhost"
 
 
@@ -160,14 +159,14 @@ class Broker:
     def open(self, ports: Mapping[str, int]) -> None:
         """Opens the data directory, the metadata log and the partitions.
 
-        `ports` contains the port that each listener is bound to, by the listener's name. If opening fails, everything
-        is undone before CannotStart, OSError or KafkaError is raised.
+        `ports` maps each listener's name to the port that it is bound to. If opening fails, everything is undone before
+        CannotStart, OSError or KafkaError is raised.
         """
         for _ in self.opening(ports):
             pass
 
     def opening(self, ports: Mapping[str, int]) -> Iterator[None]:
-        """Does the work of `open` in steps, so that other tasks of the event loop can run between them."""
+        """Does the work of `open` in steps, so that other tasks of the event loop can run between the steps."""
         config = self.config
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
@@ -247,17 +246,19 @@ class Broker:
         await self._work(self.log_directory.closing(self.metadata.broker_epoch))
 
     async def _work(self, steps: Iterator[None]) -> None:
-        """Runs all steps. If the process runs other brokers, other brokers can serve clients between the steps."""
+        """Runs all steps. If the process runs other brokers too, they can serve their clients between the steps."""
         if not self.is_alone:
             await work_in_slices(steps)
-        for _ in steps:  # all steps at once, because the broker is alone
+        for _ in steps:  # without pauses, because no other broker runs in this process
             pass
 
     def release_parts(self) -> None:
-        """Drops the references to the broker's parts. Called some time after `close`. The parts and the broker refer to
-        one another. Once the broker's references are dropped, the parts are freed immediately, without a garbage
-        collection, which would pause the other brokers of this process. Does nothing while a task of the broker is
-        still running."""
+        """Drops the broker's references to its parts. Called some time after `close`.
+
+        The broker and its parts refer to one another. Without this call, only a garbage collection could free the
+        parts, and a collection would pause the other brokers of this process. Does nothing while a task of the broker
+        is still running.
+        """
         if not self._tasks:
             self._flush.end()
             vars(self).clear()
@@ -352,7 +353,8 @@ class Broker:
 
     def topic_deleted(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.deleting_topic(topic)
-        self.metadata.hold_until(self._discards.sync_renames())  # until then, no topic can take this name
+        # no topic can be created with this name before the sync
+        self.metadata.hold_until(self._discards.sync_renames())
         if self.has_started("transactions"):
             self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         if self.has_started("markers"):
@@ -480,7 +482,7 @@ class Broker:
         try:
             from odradek.broker.partitions.housekeeping import Housekeeping, chores
             from odradek.broker.runtime.allocator import keep_freed_memory
-        except OSError as error:  # clients may be using all file descriptors, so that no module can be imported
+        except OSError as error:  # clients may have used up the file descriptors, and an import needs one
             log.warning("housekeeping could not start; trying again: %s", error)
             self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
             return
@@ -499,8 +501,8 @@ class Broker:
 
     def _load_now(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine that loads partitions. The loaded objects stay in memory, so the garbage collector is
-        disabled while they are created. If no other broker runs in the process, the collector also ignores them
-        later."""
+        disabled while they are created. If no other broker runs in the process, later collections skip these objects
+        too."""
         gc.disable()
         self._loading += 1
         self.spawn(coroutine).add_done_callback(self._loaded)

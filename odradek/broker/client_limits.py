@@ -75,7 +75,7 @@ class ClientLimits:
                 return
             try:
                 self.admissions.set_limits(outcome.result())
-            except CannotStart as error:  # impossible at startup, where these settings have been checked
+            except CannotStart as error:  # cannot happen at startup, which has checked these settings
                 log.warning("the limits on connections were not changed: %s", error)
 
         if names_hosts(config):

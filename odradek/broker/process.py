@@ -40,9 +40,9 @@ log = logging.getLogger("odradek")
 # 0.2 µs for each object. It visits up to 5,000 objects, and every sixth time up to 30,000. A full collection would
 # happen after 30 million new objects.
 COLLECT_AFTER = (5_000, 5, 1_000)
-# How long the loop may have to wait, before each event, for a thread that is running Python, for instance to decode a
-# long request. With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6 s of CPU
-# time. With this value, the delay was 0.9 s.
+# Maximum time that the loop waits before each event for a thread that is running Python, for instance to decode a long
+# request. With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6 s of CPU time.
+# With this value, the delay was 0.9 s.
 SWITCH_S = 0.0001
 IN_FLIGHT_TIMEOUT_S = 5.0  # maximum time that a stopping broker waits for responses to be sent
 

@@ -1,4 +1,4 @@
-"""Runs a broker that clients can connect to, with its sockets, the dispatch of requests, and its HTTP pages.
+"""Runs a broker that clients can connect to, with its sockets, request dispatch and HTTP pages.
 
 start: bind the ports → open the broker → apply a seed → listen → HTTP pages → background work
 stop:  housekeeping → HTTP pages → no more requests, answer the requests in flight → close the broker
@@ -105,8 +105,8 @@ class ServingBroker:
         KafkaError is raised."""
         broker = self.broker
         config = broker.config
-        # The settings and ports are checked before the directory is opened. Opening the directory removes its mark of a
-        # clean shutdown. The mark must not be lost because of a wrong setting or a port in use.
+        # Opening the directory removes its mark of a clean shutdown. A wrong setting or a port in use must not cost
+        # that mark, so the settings and ports are checked first.
         sasl = self._sasl_listeners()
         async with AsyncExitStack() as undo:
             sockets = {one.name: undo.enter_context(bind_listener(one, config)) for one in config.serving}
@@ -215,7 +215,7 @@ class ServingBroker:
             return None
         from odradek.broker.security.sasl.setup import (
             Accounts,
-            SaslListeners,  # imported here because most brokers have no such listener
+            SaslListeners,  # imported here because most brokers have no SASL listener
         )
         from odradek.broker.security.tokens.decisions import token_rules
 

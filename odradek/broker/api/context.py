@@ -18,7 +18,7 @@ from odradek.protocol.struct import Message
 
 
 class Audit(Enum):
-    """The audit mode of an authorization decision: the results that are logged, and their log level
+    """The audit mode of an authorization decision. It determines which results are logged, and at which level
     (docs/spec/security.md#s5-1, 150)."""
 
     __hash__ = object.__hash__  # Enum's own hash is slow, because it is computed in Python from the name
@@ -93,7 +93,7 @@ class Meter(Protocol):
 
     @property
     def max_fetched_bytes(self) -> int | None:
-        """The maximum size of one fetch, or None if it is unlimited."""
+        """The maximum size of one fetch in bytes, or None if the size is unlimited."""
 
     def throttles_fetch(self, answer: Message) -> bool:
         """Returns whether this Fetch response must be replaced with a response without records."""
@@ -103,7 +103,7 @@ class Meter(Protocol):
         """Whether the client had already exceeded its fetch quota before this request."""
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """Charges the client for partitions that are to be created or deleted. May raise THROTTLING_QUOTA_EXCEEDED; see
+        """Charges the client for partitions that it asks to create or delete. Can raise THROTTLING_QUOTA_EXCEEDED; see
         `odradek.broker.api.metered` (docs/spec/security.md#s4-3, row 147)."""
 
 
@@ -154,12 +154,13 @@ class ConnectionInfo:
     is_token_authenticated: bool = False  # whether the peer logged in with a delegation token
     max_request_bytes: int = 0  # current size limit for a frame of this connection
     sends_files: bool = False  # whether responses may contain a FileSlice
-    # Clients send these fields since ApiVersions v3. "unknown" is Kafka's value if a client has not sent them.
+    # Clients send these fields in ApiVersions v3 and later. "unknown" is Kafka's value for a client that has not sent
+    # them.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     local_address: Address = ("", 0)  # the broker's own address on this connection
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
-    # the address of this broker that the client has received, or None if it has not requested any
+    # The address of this broker that was sent to the client, or None if the client has not requested one.
     advertised_address: Address | None = None
     # Stops reading for this many milliseconds.
     stop_reading: Callable[[int], None] = field(default=ignore_throttle, repr=False, compare=False)
@@ -187,7 +188,7 @@ class ConnectionInfo:
         return self.addresses.address_for(registered, self)
 
     def when_closed(self, action: Callable[[], None]) -> None:
-        """Calls `action` once after the connection has been closed and its requests in flight have been abandoned."""
+        """Registers an action to call once the connection is closed and its requests in flight are abandoned."""
         self._on_close.append(action)
 
     def notify_closed(self) -> None:
@@ -202,9 +203,7 @@ class ConnectionInfo:
 
 class RequestContext:
     """The context of one request. `now_ms` is the wall-clock time at which the last byte of the request arrived.
-
-    `audited` is only used by an authorizer, which stores its log lines about this request there.
-    """
+    `audited` is used only by authorizers, which store their log lines about the request in it."""
 
     __slots__ = (
         "api_key",

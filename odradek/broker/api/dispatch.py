@@ -6,7 +6,7 @@ For example:
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 
 A handler returns the response, a `Deferred` that resolves to the response (the request is then parked), a coroutine, or
-`NO_RESPONSE`. A coroutine is started here and runs up to its first wait immediately, without a task of the event loop
+`NO_RESPONSE`. A coroutine is started here and runs immediately up to its first wait, without a task of the event loop
 (`odradek.broker.runtime.waiting`). If the whole request fails, the handler raises `KafkaError`, and
 `odradek.broker.api.error_replies` builds the response.
 """
@@ -49,7 +49,7 @@ HandlerCall: TypeAlias = Callable[[Any, RequestContext, B], Answer]
 
 
 class TimedReply(ParkedRequest, Protocol):
-    """A parked reply that adds its times to the counters of its `Route` once it has been answered."""
+    """A parked request that adds its times to the counters of its `Route` when it is answered."""
 
     started_s: float
     parked_s: float
@@ -190,7 +190,7 @@ class PendingRequest(RequestContext, Generic[B]):
 
     def chunks(self) -> list[Chunk]:
         """Encodes the response once `deferred` is done. Returns an empty list if the protocol has no response. Raises
-        CloseConnection."""
+        CloseConnection if the request failed with that error."""
         route, now_s = self._route, perf_counter()
         route.remote_s += now_s - self.parked_s
         route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
@@ -244,7 +244,7 @@ class PendingRequest(RequestContext, Generic[B]):
     def _read_long(self, frame: Buffer, position: int, workers: Workers) -> None:
         frames = [frame]  # emptied if the client disconnects, so that a waiting job does not keep the frame in memory
         self.deferred = Deferred()
-        if not self._route.keeps_frame:  # a Produce is handled even if its client disconnects, as acks may be 0
+        if not self._route.keeps_frame:  # a Produce is handled even if its client disconnects, because acks may be 0
             self.deferred.on_disconnect(frames.clear)
         decode = partial(workers.run, partial(read_long, self._route.read, frames, position))
         rotation().decode(self.size_bytes, decode, self._long_read)
@@ -398,8 +398,8 @@ class Dispatcher(Generic[B]):
             self.on_long_request(route.api_key, took_s)
         return reply
 
-    # On listeners without SASL, connections pass their frames to the dispatcher. On listeners with SASL, they pass them
-    # to `SaslRequests`, which has its own implementation of the next three members.
+    # On listeners without SASL, connections pass their frames to the dispatcher. On listeners with SASL, connections
+    # pass their frames to `SaslRequests`, which has its own implementation of the next three members.
 
     logins = None
 
@@ -454,8 +454,8 @@ class Dispatcher(Generic[B]):
         return error_answer(error, request, context)
 
     def count_failure(self, error: Exception, request: Message, context: RequestContext) -> None:
-        """Counts the error of a request that failed as a whole, and logs the error if it is a bug. Raises
-        CloseConnection."""
+        """Counts the error of a request that failed as a whole, and logs the error if it is a bug. Raises a
+        CloseConnection error again instead of counting it."""
         from odradek.broker.api.error_replies import code_of
 
         match error:

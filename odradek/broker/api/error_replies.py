@@ -46,7 +46,7 @@ def code_of(error: Exception, context: RequestContext) -> ErrorCode:
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:
     """Builds a response with `code` for the whole request, and with `message` if the API has a field for it."""
-    match api_key:  # APIs whose response has different elements than the request
+    match api_key:  # APIs whose response elements differ from the request's elements
         case ApiKey.ALTER_REPLICA_LOG_DIRS:
             return _alter_replica_log_dirs(request, code.value)
         case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:

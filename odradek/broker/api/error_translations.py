@@ -1,4 +1,4 @@
-"""Translations of error codes that one part of the broker has received from another part.
+"""Translations of error codes that one part of the broker receives from another part.
 
 A code is replaced if the client could not understand it, either because it comes from a part that the client did not
 call, or because it is newer than the client's version of the API. Codes without a row are not changed. The rule of each
@@ -17,13 +17,14 @@ class Receiver(Enum):
     """The part of the broker that received a code from another part. A row with an API key instead applies to all
     responses of that API."""
 
-    COORDINATOR = auto()  # from the coordinator's log, when records are stored
-    MARKER = auto()  # WriteTxnMarkers: from the coordinator whose records are in the marked partition
-    PRODUCE = auto()  # from the transaction coordinator, when a partition is verified or added
-    # from the transaction coordinator, as for PRODUCE, and from the log of the group's partition, when offsets are
-    # stored
+    COORDINATOR = auto()  # a coordinator that stores records; the codes come from its log
+    MARKER = auto()  # WriteTxnMarkers; the codes come from the coordinator whose records are in the marked partition
+    PRODUCE = auto()  # verifying or adding a partition for Produce; the codes come from the transaction coordinator
+    # Storing the offsets of a transaction. The codes come from the transaction coordinator, as for PRODUCE, and from
+    # the log of the group's partition.
     TXN_OFFSET_COMMIT = auto()
-    SHARE_LEADER = auto()  # from the share coordinator, when the state of a share partition is loaded or stored
+    # loading or storing the state of a share partition; the codes come from the share coordinator
+    SHARE_LEADER = auto()
 
 
 Row: TypeAlias = tuple[tuple[Receiver | ApiKey, ...], int, int, tuple[E, ...], E, str]
@@ -31,8 +32,9 @@ LAST: Final = 1 << 15  # the highest version
 
 LOG_WRITERS: Final = (Receiver.COORDINATOR, Receiver.TXN_OFFSET_COMMIT)  # the receivers that store records in a log
 UNREACHABLE: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
-# Responses of the share coordinator to the leader of a share partition. FENCED_LEADER: codes that mean that another
-# leader has taken over. PASSED: codes that clients can use unchanged, and the two codes that replace other codes.
+# Codes that the share coordinator returns to the leader of a share partition. FENCED_LEADER: codes that mean that
+# another leader has taken over. PASSED: codes that clients can use unchanged, including the two codes that replace
+# other codes.
 NO_COORDINATOR: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
 FENCED_LEADER: Final = (E.FENCED_LEADER_EPOCH, E.FENCED_STATE_EPOCH)
 PASSED: Final = (
@@ -74,8 +76,8 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     ((Receiver.SHARE_LEADER,), 0, LAST, FENCED_LEADER, E.NOT_LEADER_OR_FOLLOWER, "share-groups.md#s3-9"),
     ((Receiver.SHARE_LEADER,), 0, LAST, UNEXPECTED, E.UNKNOWN_SERVER_ERROR, "share-groups.md#s3-9"),
 
-    # Before version 6 the request contains only a generation, even if the committing member has an epoch. Since version
-    # 6 the code is not changed; see docs/spec/kafka-4.4.md#s5-2, T3 and T4.
+    # Before version 6, the request contains only a generation, even if the committing member has an epoch. In version 6
+    # and later, the code is not changed; see docs/spec/kafka-4.4.md#s5-2, T3 and T4.
     ((ApiKey.TXN_OFFSET_COMMIT,), 0, 5, (E.STALE_MEMBER_EPOCH,), E.ILLEGAL_GENERATION, "consumer-groups.md#s9"),
 
     # Codes that are newer than the version of the API.

@@ -1,8 +1,8 @@
 """Long requests and responses. Threads decode and encode them, so that other clients need not wait.
 
-Handlers still run on the event loop. If a handler processes all entries at once, requests with more than MAX_ENTRIES
-entries are refused. If a handler is sliced (`odradek.broker.runtime.slices`), the limit is MAX_SLICED_ENTRIES. If a
-request had more entries, even freeing their memory would block the loop for a quarter of a second
+Handlers still run on the event loop. If a handler processes all entries without a pause, requests with more than
+MAX_ENTRIES entries are refused. If a handler is sliced (`odradek.broker.runtime.slices`), the limit is
+MAX_SLICED_ENTRIES, because merely freeing the memory of more entries would block the loop for a quarter of a second
 (docs/compatibility.md).
 """
 
@@ -71,7 +71,7 @@ def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
     """Returns whether a Produce request has more than MANY_PARTITIONS partitions, or has tagged fields. Stops reading
     as soon as the result is certain.
 
-    position   the start of the body
+    position   offset of the request body in the frame
     """
     is_flexible = version >= FIRST_FLEXIBLE_PRODUCE_VERSION
     try:
@@ -121,7 +121,7 @@ class AnswerEntries:
         self._left = MAX_SLICED_ENTRIES
 
     def add(self, entries: int, size_bytes: int = 0) -> None:
-        """Adds entries. To limit the memory of a response, raises INVALID_REQUEST if there are too many entries.
+        """Adds entries. Raises INVALID_REQUEST if there are too many entries, which limits the memory of a response.
 
         size_bytes   size of the data from clients that the response repeats; every BYTES_OF_AN_ENTRY bytes count as one
                      entry

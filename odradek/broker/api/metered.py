@@ -109,7 +109,7 @@ class MeteredRequest(PendingRequest[B]):
 
     @property
     def max_fetched_bytes(self) -> int | None:
-        """The maximum size of one fetch, or None if it is unlimited."""
+        """The maximum size of one fetch in bytes, or None if the size is unlimited."""
         return self._client.max_fetched_bytes
 
     def throttles_fetch(self, answer: Message) -> bool:
@@ -131,14 +131,14 @@ class MeteredRequest(PendingRequest[B]):
         return self._client.record_fetch(0, self._dispatcher.now_ms()) > 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """Charges the client for partitions that are to be created or deleted (controller_mutation_rate).
+        """Charges the client for partitions that it asks to create or delete (controller_mutation_rate).
 
         If the client has used up its quota and `is_strict` is set, raises THROTTLING_QUOTA_EXCEEDED. `is_strict` is set
         for request versions that support this code. Clients of older versions are throttled instead. Source:
         docs/spec/security.md#s4-3, row 147
         """
         throttle_ms = self._client.record_mutation(count, self._dispatcher.now_ms(), is_strict=is_strict)
-        # A Metadata request can also create topics, but is not throttled for that.
+        # A Metadata request can create topics too, but the client is not throttled for them.
         if facts_of(self.api_key).mutation_refused_from is not None:
             self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
         if throttle_ms and is_strict:

@@ -42,8 +42,7 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required
 
 @dataclass(frozen=True, slots=True)
 class KeyAndChain:
-    """A private key and its certificate chain, which begins with the key's certificate. The key and the chain are in
-    PEM."""
+    """A private key and its certificate chain, both in PEM. The chain begins with the key's certificate."""
 
     key: str = field(repr=False)
     chain: str

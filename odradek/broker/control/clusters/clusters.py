@@ -1,7 +1,8 @@
 """Runs many clusters in one process, each with its own broker, ports, directory, clock and faults.
 
-The broker that `odradek serve` starts is the cluster `default`. The files of all other clusters are in one temporary
-directory of the process. The directory is in memory if the machine has /dev/shm. It is removed when the process stops.
+The broker that `odradek serve` starts is the cluster `default`. All other clusters store their files in one temporary
+directory of the process, which is removed when the process stops. The directory is in memory if the machine has
+/dev/shm.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ RETURN_MS = 1_000  # delay before memory is returned, to include the memory of b
 RELEASE_DELAY_MS = 500
 CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
 REGISTRY_PORT = "odradek.schema.registry.port"
-# Default settings of clusters that tests create. The schema registry, if it is enabled, gets a free port, as listeners
-# do.
+# Default settings of clusters that tests create. If the schema registry is enabled, it gets a free port, like a
+# listener.
 TEST_CLUSTER_DEFAULTS = {"odradek.control.requests.enable": "true", REGISTRY_PORT: "0"}
-QUIET_TURNS = 3  # idle turns of the loop until a broker counts as idle, since one turn may leave work for the next
+# idle turns of the loop before a broker is considered idle, because one turn can leave work for the next
+QUIET_TURNS = 3
 LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
 OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
 

@@ -206,8 +206,8 @@ def parent_of_roots() -> Path:
 
 
 def fresh_root() -> Path:
-    """Creates the directory for all clusters of this process. Removes the directories that killed processes have left
-    behind."""
+    """Creates the directory for all clusters of this process. Also removes the directories that killed processes have
+    left behind."""
     parent = parent_of_roots()
     for left in parent.glob(f"{PREFIX}*"):
         pid = left.name.removeprefix(PREFIX).partition("-")[0]
