@@ -489,7 +489,7 @@ class Clusters:
 
         If the copy fails, it is removed, and Problem is raised.
 
-        flushes   whether to write records that are appended, but not written yet, before the copy is made
+        flushes   whether to write the appended but unwritten records before the copy is made
         and_then  called in the same turn of the event loop
         """
         serving, disk = cluster.serving, cluster.disk

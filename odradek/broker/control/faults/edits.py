@@ -1,8 +1,8 @@
 """Edits of responses. An edit changes the fields or array elements that a path names. All functions of this module are
 pure.
 
-When a rule is created, its paths and values are checked against the schema of the response. Only when an edit is
-applied can the broker check whether that response has the array elements, and whether its version has the field.
+When a rule is created, its paths and values are checked against the schema of the response. When an edit is applied,
+the broker also checks whether that response has the array elements, and whether its version has the field.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _with_schema_names(value: object) -> object:
 
 
 def json_name(name: str) -> str:
-    """Returns the name of a field in Kafka's JSON, such as `errorCode`. `GET …/requests` uses these names as well."""
+    """Returns the name of a field in Kafka's JSON, such as `errorCode`. `GET …/requests` also uses these names."""
     first, *others = attribute_of(name).split("_")
     return first + "".join(each[:1].upper() + each[1:] for each in others)
 

@@ -62,7 +62,7 @@ class Faults:
     """The fault rules of one cluster."""
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
-        """Creates the fault rules of a cluster, without any rule.
+        """Creates an empty set of fault rules for a cluster.
 
         recorder  records exchanges as the clients see them; added to `recorders`, which `install` connects to the
                   broker
@@ -117,7 +117,7 @@ class Faults:
             )
 
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
-        """Makes the cluster give odd responses, which the protocol allows but Kafka rarely gives.
+        """Makes the cluster send odd responses, which the protocol allows but Kafka rarely sends.
 
         seed     the seed of the random decisions; 0 ends the odd responses
         percent  for each oddity, the percentage of cases in which it is applied
@@ -154,7 +154,7 @@ class Faults:
         return removed, effects
 
     def action(self, point: Point, occurrence: Occurrence) -> Action:
-        """Returns the action of the first rule that acts on this request or step and does not only observe it. Returns
+        """Returns the action of the first rule that acts on this request or step and does more than observe it. Returns
         OBSERVE if there is no such rule.
 
         All rules for this point count their matches and hits.
@@ -260,8 +260,8 @@ class FaultyRequests(RequestFilter):
         return Occurrence(api, version, message, about, named_in(message), places, request.body_at)
 
     def tell_log_start(self, refusal: Message) -> None:
-        """Sets the log start offsets in an error response to a Produce request. Clients rely on these offsets, which
-        Kafka sets as well."""
+        """Sets the log start offsets in an error response to a Produce request. Kafka sets these offsets too, and
+        clients rely on them."""
         if not isinstance(refusal, ProduceResponse):
             return
         for topic in refusal.responses:
@@ -321,7 +321,7 @@ class FaultyExchange:
         self._bytes_per_s: int | None = None  # sending rate of the response, set by the last rule that has one
 
     def start(self) -> list[Chunk] | ParkedRequest:
-        """Starts the exchange, and returns the response if it is ready. Raises MalformedMessage, CloseConnection."""
+        """Starts the exchange, and returns the response if it is ready. Raises MalformedMessage or CloseConnection."""
         self._apply_rules_at(Point.RECEIVED, self._dispatch)
         return self.chunks() if self.is_done else self
 

@@ -95,7 +95,7 @@ ACTIONS = frozenset(
 STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
 POINTS_BY_ACTION: Mapping[
     str, frozenset[Point]
-] = {  # points at which an action is allowed; others are allowed everywhere
+] = {  # points at which an action is allowed; actions that are not listed are allowed at all points
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),
     "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
@@ -131,7 +131,7 @@ class Action:
     slow_bytes_per_s: int | None = None  # rate at which the response is sent
     drops: bool = False
     disconnects: bool = False
-    resets: bool = False  # True to disconnect with a TCP RST; False with a FIN
+    resets: bool = False  # True to disconnect with a TCP RST, False to disconnect with a FIN
 
     @property
     def only_observes(self) -> bool:
@@ -192,8 +192,7 @@ class Rule:
 
     @property
     def acts_always(self) -> bool:
-        """Whether the rule acts on every match from now on. That is the case if no count and no probability limits the
-        rule."""
+        """True if the rule acts on every match from now on, because neither a count nor a probability limits it."""
         is_counted = self.times is not None or self.every > 1 or self.matched < self.after
         return not is_counted and self.probability >= 1
 
@@ -263,7 +262,7 @@ BY_NAME = ("transactional_id", "group", "producer_id")
 def parse_rule(value: object, name: str) -> Rule:
     """Parses a rule. Raises Problem.
 
-    name  the name to give to the rule if it has none
+    name  the rule's name if its definition contains none
     """
     fields = mapping(value, "rule")
     check_known_fields(fields, {"name", "match", "at", "do", "unused", *COUNTS})

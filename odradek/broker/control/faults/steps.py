@@ -1,4 +1,4 @@
-"""Applies fault rules between the steps of the broker itself, and makes some steps odd at random.
+"""Applies fault rules between the steps of the broker itself, and applies random oddities to some steps.
 
 Rules can act after a transaction is verified, around the decisions and markers of transactions, before the state of a
 share partition is stored, and before a coordinator loads.
@@ -348,8 +348,8 @@ def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:
 
 
 def _report_code(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
-    """Passes to `then` the error code of one marker of a request, for one partition. `number` is the index of the
-    marker among the `count` markers of the request; the other markers get no result."""
+    """Passes the error code of one marker for one partition to `then`. `number` is the index of the marker among the
+    `count` markers of the request; the other markers get no result."""
     then([{place: code} if each == number else {} for each in range(count)])
 
 

@@ -29,7 +29,7 @@ class PatientDecoder(json.JSONDecoder):
 
 
 async def read_json(request: web.Request) -> object:
-    """Returns the JSON body of a request. An empty body counts as an empty object. Raises Problem."""
+    """Returns the JSON body of a request, or an empty object if the body is empty. Raises Problem."""
     try:
         body = await request.text()
         if len(body) > LARGE_CHARS:

@@ -1,7 +1,7 @@
 """Streams a recording over HTTP while it is being made, for a judge that runs in a separate process.
 
-Nothing is recorded unless there is a reader. At most MAX_UNREAD_BYTES may wait for the reader. If the reader is too
-slow, the stream reports this and ends, because a gap in the recording would make the judge accuse clients wrongly.
+Nothing is recorded without a reader. At most MAX_UNREAD_BYTES are buffered for a reader. If the reader is too slow, the
+stream reports this and ends, because a gap in the recording would make the judge accuse clients wrongly.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class UnreadBlocks:
         return self.take_all()
 
     def take_all(self) -> bytes:
-        """Returns all blocks that are waiting now."""
+        """Removes and returns all blocks in the buffer."""
         with self._lock:
             blocks, self._blocks, self._bytes = self._blocks, [], 0
             self._is_there.clear()
