@@ -1,7 +1,7 @@
 """Compiles the modules listed in compiled.toml with mypyc if ODRADEK_COMPILE=1 is set.
 
-Otherwise nothing is compiled, and the wheel fits every Python. If a module cannot be compiled, the build fails, because
-nobody would notice from outside that the broker runs at half its speed. docs/variants.md explains the variants.
+Otherwise nothing is compiled, and the wheel works with every Python. If a module cannot be compiled, the build fails,
+because a broker that runs at half its speed would otherwise go unnoticed. docs/variants.md explains the variants.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ LINKAGE = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"] if 
 # Each compiled module is a small library that only refers to the library of the group. It is 7 KB with this option, and
 # 15 KB without it, because its code then starts on a separate page.
 SMALL = ["-Wl,-z,noseparate-code"] if sys.platform == "linux" else []
-# `make check` enforces strict types. A build cannot do so, because other packages are installed there.
+# `make check` enforces strict types. A build cannot enforce them, because other packages are installed in its
+# environment.
 MYPY = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary"]
 
 

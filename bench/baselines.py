@@ -1,6 +1,6 @@
-"""Trivial programs that do comparable work without a broker. They show the limits of the machine at this moment.
+"""Trivial programs that do comparable work without a broker, to measure what the machine can do right now.
 
-A broker's figure divided by its baseline is comparable across machines. The figure alone is not.
+A broker's figure divided by its baseline can be compared across machines; the figure alone cannot.
 """
 
 import atexit

@@ -1,7 +1,7 @@
 """A client that sends a small request every 2 ms, to measure the delay that other work on the broker causes.
 
-The delay depends on all load on the machine. The CPU time that the broker uses during the delay hardly depends on other
-load. On an idle machine, a broker with a single event loop would delay the client by exactly this CPU time.
+The delay in elapsed time depends on everything that runs on the machine. The CPU time that the broker uses during the
+delay hardly does, and on an idle machine a broker with a single event loop would delay the client by exactly that time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from tests.support.long_requests import KNOWN_PARTITIONS, KNOWN_TOPIC
 from tests.support.wire import ClosedByBroker, Wire
 
-PATIENCE_S: Final = 120.0  # timeout for a response; the broker then counts as not responding
-PAUSE_S: Final = 0.002  # between two requests
-MAX_WAITS: Final = 3_000_000  # enough for over an hour
+PATIENCE_S: Final = 120.0  # response timeout, after which the broker is considered unresponsive
+PAUSE_S: Final = 0.002  # pause between two requests
+MAX_WAITS: Final = 3_000_000  # capacity, enough for more than an hour
 API_VERSIONS: Final = 3
 ASKING: Final = request_bytes(
     ApiVersionsRequest(client_software_name="a", client_software_version="1"), API_VERSIONS, 1, "w"
@@ -39,7 +39,7 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long each request waited for its response, as sorted lists.
+    """The waits for responses, as sorted lists.
 
     wall  seconds until the response
     cpu   CPU seconds that the broker used until the response
@@ -59,10 +59,10 @@ class HasProcess(Protocol):
 
 
 class Bystander:
-    """The client that sends the requests. It runs in its own process between `__enter__` and `__exit__`."""
+    """A client that sends a request every PAUSE_S. It runs in a separate process between `__enter__` and `__exit__`."""
 
     def __init__(self, subject: HasProcess, used_s: Callable[[int], float] = cpu_seconds) -> None:
-        """Creates the client. `used_s` returns the CPU time of a process, or of one of its threads."""
+        """`used_s` returns the CPU seconds of a process, or of one of its threads, for a process id."""
         fork = multiprocessing.get_context("fork")
         self._wall: Any = RawArray("d", MAX_WAITS)
         self._cpu: Any = RawArray("d", MAX_WAITS)
@@ -84,8 +84,8 @@ class Bystander:
         return int(self._count.value)
 
     def since(self, count: int) -> Waits:
-        """Returns the waits after response number `count`, including the wait for the next response to arrive. Raises
-        NoAnswer if no response arrives."""
+        """Waits for one more response, and returns the waits after response number `count`. Raises NoAnswer if no
+        response arrives."""
         self._wait_for_one()
         end = self.count
         return Waits(sorted(self._wall[count:end]), sorted(self._cpu[count:end]))

@@ -30,7 +30,8 @@ def like_json(size_bytes: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """One producer with acks=all writes to a topic with four partitions, and then one consumer reads it."""
+    """Measures one producer with acks=all that writes to a topic with four partitions, and then one consumer that reads
+    it."""
 
     value_bytes: int
     messages: int
@@ -111,8 +112,8 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class ProduceLatency:
-    """Sends messages of 100 bytes one at a time, with linger=0 and acks=all. Measures the time from produce() to the
-    delivery report."""
+    """Measures the time from produce() to the delivery report, for messages of 100 bytes that are sent one at a time
+    with linger=0 and acks=all."""
 
     messages: int
     is_synced: bool = False
@@ -139,7 +140,8 @@ def _until_delivered(producer: Producer, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class EndToEndLatency:
-    """Sends messages one at a time, with linger=0. Measures the time from produce() to poll() in a waiting consumer."""
+    """Measures the time from produce() to poll() in a waiting consumer, for messages that are sent one at a time with
+    linger=0."""
 
     messages: int
 

@@ -1,12 +1,12 @@
 """Measures clusters of `odradek serve --control`: `python -m bench clusters [--alive N] [--lives N] [--kafka]`.
 
 calls       create, fork, checkpoint, rewind and delete over HTTP, and the first response of a new cluster
-memory      N clusters at a time, of which some are used by librdkafka and forked; then all are deleted
+memory      N clusters at a time, some of them used by librdkafka and forked; then the deletion of all clusters
 others      the start of kfake and of Apache Kafka 4.3.1, until the first response
 control     CPU of requests on a broker without control and on brokers with control but no rules; one of the latter
             also keeps recent requests
 neighbours  the longest wait of a client of one cluster during each call to another cluster, and the event loop's CPU
-            in the meantime: median and maximum of twelve calls
+            during the call: median and maximum of twelve calls
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.support.oracle import HAS_JAVA, IS_THERE
 from tests.support.wire import Wire
 
 CALLS = 100  # number of calls of each kind
-PARTITIONS, FILLED_BYTES = 100, 10_000_000  # number of partitions and bytes of the copied cluster
+PARTITIONS, FILLED_BYTES = 100, 10_000_000  # partitions and bytes of the copied cluster
 NEIGHBOURS = (100, 1_000)  # partition counts of the clusters that disturb another one
 CALLS_BESIDE = 12
 SETTLING_S = 0.02
@@ -62,7 +62,7 @@ class ControlledProcess:
 
 @dataclass(frozen=True, slots=True)
 class BenchedCluster:
-    """The broker whose waits a `Bystander` measures."""
+    """The address and the process id of a cluster, as a `Bystander` needs them."""
 
     bootstrap: str
     pid: int
@@ -151,7 +151,7 @@ def alive(process: ControlledProcess, count: int, lives: int) -> None:
         odradek.cluster(fork=cluster).delete()
     for cluster in made:
         cluster.delete()
-    time.sleep(1)  # librdkafka closes its sockets in the meantime.
+    time.sleep(1)  # gives librdkafka time to close its sockets
     rss_mib, after = rss_bytes(process.pid) / MIB, process.open_resources()
     print(f"all deleted: RSS {rss_mib:.0f} MiB; descriptors, threads {left} → {after}")
 
@@ -211,7 +211,7 @@ def control(work: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """An activity that may disturb another cluster. `prepare` and `tidy` are not measured."""
+    """An activity that may disturb other clusters. `prepare` and `tidy` are not measured."""
 
     name: str
     make: Callable[[], object]

@@ -1,6 +1,6 @@
-"""Measures the dispatcher without the handler: `python -m bench.dispatch` prints µs of CPU per request.
+"""Measures the dispatcher without a real handler: `python -m bench.dispatch` prints µs of CPU per request.
 
-The handler answers a Heartbeat immediately, so header, body, context, counters and encoding are measured.
+The handler answers a Heartbeat immediately, so the figure covers only the header, body, context, counters and encoding.
 """
 
 import asyncio

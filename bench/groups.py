@@ -91,8 +91,8 @@ def share_heartbeats(wire: Wire, name: str) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """The members of a stable group send heartbeats as fast as the broker responds. Each member has its own
-    connection."""
+    """Measures the heartbeats of a stable group, whose members send them as fast as the broker responds. Each member
+    has its own connection."""
 
     frames: Callable[[Wire, str], Frames]
 

@@ -114,7 +114,8 @@ class HeartbeatGroup(ABC, Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Stabilisation:
-    """Members join one after another, and then send heartbeats until the group is stable."""
+    """Measures how long a new group takes to become stable. The members join one after another, and then send
+    heartbeats."""
 
     # The arguments are the wire, the group id, the topic and the number of members.
     new_group: Callable[[Wire, str, str, int], HeartbeatGroup[Any]]

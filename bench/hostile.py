@@ -1,4 +1,4 @@
-"""Measures hostile requests. For each attack, it measures the waits of another client and the broker's memory.
+"""Measures the waits of another client, and the broker's memory, during attacks with hostile requests.
 
 make hostile               all attacks, also on Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
 make hostile ARGS=--quick  this broker alone, a tenth of the work, and each array of each API (a step of .ci/run)
@@ -50,11 +50,11 @@ from tests.support.long_requests import (
 from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
-PATIENCE_S = 120.0  # timeout for a response; the broker then counts as not responding
+PATIENCE_S = 120.0  # response timeout, after which the broker is considered unresponsive
 PAUSE_S = 0.002  # pause between two requests of the other client
 SETTLES_S = 1.0
 API_VERSIONS = 3
-PRODUCE = 9  # the Produce version: it has topic names
+PRODUCE = 9  # a Produce version with topic names
 BOMB_BYTES = 500 * MIB
 # Number of connections. A broker decompresses two batches at a time, so with more than two connections some must wait.
 BOMBERS = 4
@@ -211,7 +211,7 @@ def pipelined(seconds: float) -> Callable[[Target], Callable[[], None]]:
 
 
 def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
-    """Sends batches that the broker must refuse, because they decompress to more than the limit and their header counts
+    """Sends batches that the broker must refuse, because they decompress to more than the limit and their headers claim
     one record too many."""
 
     def prepare(target: Target) -> Callable[[], None]:

@@ -58,7 +58,7 @@ from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 120.0
-HOSTILE_PATTERN = ".*a.{%d}"  # its automaton has one state per position, in sets that never repeat
+HOSTILE_PATTERN = ".*a.{%d}"  # matching it needs an automaton whose sets of active states never repeat
 STATES = 100
 NAMES = 2_000
 NAME_LENGTH = 240
@@ -80,7 +80,7 @@ Prepare: TypeAlias = Callable[[str, float], Run]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """An attack whose hostile part is the contents of its requests.
+    """An attack through the contents of its requests.
 
     settings  settings of the broker
     is_ours   whether Kafka is left out, because it does not support the request or cannot be set up in the same way

@@ -91,7 +91,7 @@ def _is_written(answer: ProduceResponse) -> bool:
 def idle(subject: Subject, share: float) -> Mapping[str, float]:
     """Measures the memory and the CPU of a broker without clients."""
     subject.rss_bytes()
-    time.sleep(2)  # Meanwhile, the broker finishes the work that follows a start.
+    time.sleep(2)  # gives the broker time to finish its start-up work
     seconds = max(1.0, 4 * share)
     cpu_before = subject.cpu_seconds()
     time.sleep(seconds)

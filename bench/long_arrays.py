@@ -28,10 +28,11 @@ from tests.support.wire import ClosedByBroker, Wire
 
 FEW: Final = 2_000
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024  # the default of socket.request.max.bytes
-# highest accepted growth of the CPU time per entry from one size to the next, which is five or ten times larger
+# highest accepted growth of the CPU time per entry from one size to the next; each size is five or ten times the
+# previous
 MAX_GROWTH: Final = 4.0
 NOTHING_S: Final = 0.1  # CPU times below this value are too short to compare
-BY_THREADS_S: Final = 2e-6  # extra cost per entry of long requests, because worker threads decode them
+BY_THREADS_S: Final = 2e-6  # extra CPU seconds per entry of a long request, which worker threads decode
 TRIES: Final = 3  # measurements that must agree before growth is reported
 MAX_WAIT_S: Final = 0.25
 

@@ -95,7 +95,8 @@ PRODUCE: Mapping[str, Produce] = {
 
 @dataclass(frozen=True, slots=True)
 class PythonProduce:
-    """Produces records until all are acknowledged with acks=all. Each record has a future."""
+    """Measures how fast each library produces records, until all are acknowledged with acks=all. Each record has a
+    future."""
 
     value_bytes: int
     messages: int

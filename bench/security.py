@@ -1,5 +1,4 @@
-"""Measures the cost of security, which consists of TLS for records, logins with SCRAM, and the authorization of each
-request."""
+"""Measures the cost of security: TLS for records, logins with SCRAM, and the authorization of each request."""
 
 from __future__ import annotations
 
@@ -111,8 +110,8 @@ class TlsThroughput:
 def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
     """Measures SCRAM-SHA-256 logins. Eight clients at a time open a connection, log in, and close the connection.
 
-    For each login, the client hashes the password with 4096 iterations, which is most of the work on this machine.
-    Therefore, compare the CPU times of brokers.
+    For each login, the client hashes the password with 4096 iterations, which is most of the work on this machine, so
+    only the CPU times of brokers are comparable.
     """
     made = secured(subject)
     cpu_before = made.subject.cpu_seconds()

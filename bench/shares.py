@@ -70,7 +70,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ShareConsumers:
-    """Members read a topic with eight partitions to its end, at most 500 records at a time, and accept every record.
+    """Measures members that read a topic with eight partitions to its end, at most 500 records at a time, and accept
+    every record.
 
     is_explicit         whether a member acknowledges each fetch with a ShareAcknowledge that has a type for each
                         record, instead of with the next ShareFetch

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
 
-# Bytecode is kept, as with `make run`, regardless of the environment.
+# Bytecode is cached, as with `make run`, regardless of the environment.
 PURE_ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTHONSAFEPATH": "", "PYTHONPATH": ""}
 # Runs a command with the compiled variant. Fails unless it was built from exactly these sources (docs/variants.md).
 WITH_COMPILED = (str(REPOSITORY / ".ci" / "compiled"), "only")

@@ -3,9 +3,9 @@
 
 A broker runs in a thread of this process, and receives the requests of the operations in bench/guard. Each operation is
 sent a few times first, so that objects and modules that are created or loaded only once already exist. Then the program
-notes the functions in odradek/ that run from the arrival of a request's frame until its response is encoded, and lists
-their files. A reader who follows the complete request opens these files. The walks in docs/architecture.md name the
-functions that matter.
+records the functions in odradek/ that run from the arrival of a request's frame until its response is encoded, and
+lists their files. A reader who follows the complete request opens these files. The walks in docs/architecture.md name
+the functions that matter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GENERATED = "protocol/messages/"
 
 
 class Walks(RequestFilter):
-    """Notes the functions that run for each request. It works only if requests do not overlap.
+    """Records the functions that run for each request. It works only if requests do not overlap.
 
     `passed` contains the functions that the last request of each API ran, by file.
     """

@@ -1,7 +1,7 @@
 """The hooks that mkdocs calls while it builds the site of this repository.
 
-The pages at the root of the repository belong to the site, and code does not. Some pages are not in the repository, but
-generated when the site is built: see `GENERATED` in tests/support/generated_pages.py.
+The site includes the pages at the root of the repository, but no code. Some pages are generated when the site is built,
+and are not in the repository: see `GENERATED` in tests/support/generated_pages.py.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def send(producer: Producer, topic: str, numbers: range, rng: random.Random) -> 
 
 
 def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Killed":
-    """Runs the query, and kills processes meanwhile. Returns when the query has ended by itself."""
+    """Runs the query, and kills processes while it runs. Returns when the query has finished."""
     killed = Killed()
     with Ledger(job) as ledger:
         query.start()
@@ -245,7 +245,7 @@ class Query:
         say(f"the query starts, run {self._runs}")
 
     def kill(self) -> None:
-        """Sends SIGKILL to Python and the JVM. Spark's Python workers survive this, and end by themselves."""
+        """Sends SIGKILL to Python and the JVM. Spark's Python workers survive, and then exit on their own."""
         process = self._running()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -262,7 +262,7 @@ class Query:
                 raise RuntimeError(f"the query does not end:\n{self.log_text()}")
 
     def keep_running(self) -> None:
-        """Restarts the query if it has failed by itself, as a supervisor would."""
+        """Restarts the query if it has failed, as a supervisor would."""
         status = self._running().poll()
         if status is None:
             return

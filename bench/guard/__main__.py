@@ -34,7 +34,7 @@ from tests.support.oracle import REPOSITORY
 
 COUNTED_TURNS, COUNTED_OPERATIONS = 5, 100  # used with --instructions
 TURNS, FIRST_TURNS = 100, 5  # turns per broker and operation; the first turns are a warm-up and do not count
-# Both brokers run the Python sources, even if a compiled variant exists. Bytecode is kept, as with `make run`.
+# Both brokers run the Python sources, even if a compiled variant exists. Bytecode is cached, as with `make run`.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "ODRADEK_PURE": "1",
@@ -64,7 +64,7 @@ class Side:
         return cls(kind(work / name, environment=ENVIRONMENT, source=source))
 
     def cpu_us(self, turn: Turn) -> float:
-        """Returns the broker's CPU per operation in this turn."""
+        """Returns the broker's CPU time per operation in µs, for one turn."""
         assert self.broker.pid is not None
         before = cpu_seconds(self.broker.pid)
         operations = turn()

@@ -83,8 +83,8 @@ class Operation:
 
 
 class Bursts:
-    """A turn that sends bursts of one request. Checks the error code of each response, which is `error_at` bytes after
-    the length."""
+    """A turn that sends bursts of one request, and checks the error code of each response, which is `error_at` bytes
+    after the length."""
 
     def __init__(self, wire: Wire, frame: bytes, error_at: int, bursts: int) -> None:
         self._wire = wire

@@ -31,8 +31,8 @@ PRODUCE_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 9, 3, 3, 4
 PER_TOPIC = 1_000  # partitions per topic
 CONNECTIONS = 32  # number of connections on all other axes
 IN_FLIGHT = 32
-TURNS, PER_TURN = 40, 192  # requests for the CPU time, many at a time; the quietest turns count
-ROUNDS, PER_ROUND = 8, 500  # requests for p99, one at a time; the quietest round counts
+TURNS, PER_TURN = 40, 192  # requests that measure CPU time, many in flight; only the quietest turns count
+ROUNDS, PER_ROUND = 8, 500  # requests that measure p99, one at a time; only the quietest round counts
 SESSION_TIMEOUT_MS = 1_800_000
 
 
@@ -164,8 +164,8 @@ def _topic(number: int) -> str:
 
 
 def _create(wire: Wire, count: int) -> None:
-    """Creates `count` partitions in topics of at most PER_TOPIC partitions, because one request must not create 10,000
-    partitions."""
+    """Creates `count` partitions in topics of at most PER_TOPIC partitions, because the number of partitions per
+    request is limited."""
     for number, first in enumerate(range(0, count, PER_TOPIC)):
         create(wire, [_topic(number)], min(PER_TOPIC, count - first))
     _await_partitions(wire, count)

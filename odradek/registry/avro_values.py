@@ -120,8 +120,8 @@ def encode(value: Json, schema: AvroSchema) -> bytes:
 
 
 def _is_raw(schema: Any) -> bool:
-    """Returns whether a value is written without its length, as bytes alone. Confluent's serializers do this if the
-    whole schema is "bytes"."""
+    """Returns whether a value is written as plain bytes, without its length. Confluent's serializers write it in this
+    way if the complete schema is "bytes"."""
     return bool(schema.type == "bytes") and schema.get_prop("logicalType") is None
 
 

@@ -31,7 +31,7 @@ MAX_REFERENCED_BYTES: Final = 4_000_000  # maximum total size of the referenced 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A schema to register under a subject. Only in mode IMPORT do clients choose the id and the version."""
+    """A schema to register under a subject. Clients choose the id and the version only in mode IMPORT."""
 
     text: SchemaText
     schema_id: int | None = None
@@ -43,8 +43,7 @@ class Registration:
 class Registry:
     """Decides the outcome of each request.
 
-    level  the compatibility level that applies if requests have set no level, neither for the subject nor for all
-           subjects
+    level  the compatibility level that applies unless requests have set one for the subject or for all subjects
     facts  parses and compares schemas. A decision raises NotGathered if a fact is not available yet
     """
 

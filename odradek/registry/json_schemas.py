@@ -21,8 +21,8 @@ from odradek.registry.errors import invalid_schema
 from odradek.registry.schemas import Incompatibility, Json, Reference
 
 ANY_TYPE: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-# Keywords that restrict values of only one type. A schema that has one of them but
-# no `type` is treated as having that type.
+# Keywords that restrict values of only one type. A schema that has one of them but no `type` is treated as having that
+# type.
 KEYWORDS_OF_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "object": frozenset(
         {"properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties"}

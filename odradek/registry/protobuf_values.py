@@ -40,9 +40,9 @@ def decode(payload: bytes, schema: ProtobufSchema, budget: DecodingBudget) -> st
 
 
 def _take_values(message: Message, pool: DescriptorPool, budget: DecodingBudget) -> None:
-    """Takes the values that the JSON will contain from the budget, before the JSON is created. Counts every field of
-    each message, because the JSON also contains fields with default values, and counts the elements of lists and maps.
-    Raises TooMuchToDecode."""
+    """Deducts from the budget the values that the JSON will contain, before the JSON is created. Counts every field of
+    each message, because the JSON also contains fields with default values, and the elements of lists and maps. Raises
+    TooMuchToDecode."""
     waiting = [message]
     while waiting:
         each = waiting.pop()

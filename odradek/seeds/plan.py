@@ -14,7 +14,7 @@ DEFAULT = -1  # in CreateTopics, means the broker's num.partitions or default.re
 
 
 class SeedError(Exception):
-    """The seed cannot be read or applied. The message is meant for the author of the seed, and begins with the place of
+    """The seed cannot be read or applied. The message addresses the author of the seed, and begins with the place of
     the error."""
 
     def __init__(self, place: Place, reason: str) -> None:

@@ -62,7 +62,7 @@ def read_json(text: str, root: Place) -> Node:
 
 
 def read_yaml(text: str, root: Place) -> Node:
-    """Parses YAML. Raises SeedError, also if PyYAML is not installed.
+    """Parses YAML. Raises SeedError if the text is invalid, or if PyYAML is not installed.
 
     root  the place of the document
     """

@@ -70,7 +70,7 @@ class FailedWrites:
 
     def unfinished_writes(self, bootstrap_servers: str) -> Iterator[FailedWrite]:
         """Yields the recorded writes to these servers that no other process is handling. A record is removed when the
-        caller requests the next write. If the caller raises an error or leaves the loop instead, the record stays."""
+        caller requests the next write. If the caller raises an error or leaves the loop instead, the record remains."""
         try:
             self._require_folder(creates=False)
             paths = sorted(self._folder.glob(f"*{_SUFFIX}"))

@@ -141,8 +141,8 @@ class Ledger:
         return self._entry if self._producer is not None else await self.acquire_lease()
 
     async def acquire_lease(self) -> LedgerEntry:
-        """Takes the lease, and then reads the sink's record. Only the holder of an even newer lease can change the
-        record in between."""
+        """Takes the lease, and then reads the sink's record, which only the holder of a newer lease can change from
+        then on."""
         await self.release()
         async with self._brokers.admin() as admin:
             try:
@@ -206,7 +206,7 @@ async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, 
     """Returns the live record of this sink, or of all sinks, by the name of the sink.
 
     Reads up to the end of the log at the time of the call, not only up to the last stable offset, because an open
-    transaction of another sink must not hide a decision. Raises RetriableError if a transaction stays open for too
+    transaction of another sink must not hide a decision. Raises RetriableError if a transaction remains open for too
     long.
     """
     async with brokers.admin() as admin:

@@ -48,8 +48,8 @@ class SinkProgress:
     """The progress of one run of a query, as reported to the listener.
 
     rows   number of rows in finished batches
-    ended  number of transactions that the run had left open, and that the listener has ended. It is None until the
-           listener has ended them, and if that failed.
+    ended  number of transactions that the run had left open, and that the listener has ended. None until the
+           listener has ended them, or if ending them failed.
     """
 
     query: str
@@ -268,8 +268,8 @@ def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = D
     """Registers `format("odradek")` with a session, and adds the listener to it. The listener ends the open
     transactions of a stopped query immediately, rather than when the query is started again.
 
-    Spark finds the format by itself if `pyspark_odradek` is on the path of the driver's Python. Call `install` if you
-    use `--py-files`, or a Spark Connect server.
+    Spark finds the format without this call if `pyspark_odradek` is on the path of the driver's Python. Call `install`
+    if you use `--py-files`, or a Spark Connect server.
 
     spark              a session, which may use Spark Connect; queries that are already running are observed too
     bootstrap_servers  the cluster to which the queries of the session write. The listener only needs it under Spark

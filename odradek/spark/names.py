@@ -36,7 +36,7 @@ class Sink:
         return f"{self.name}.t.{shorten(run)}."
 
     def seal_id(self, run: str) -> str:
-        """Returns the transactional id that seals a run. Once the coordinator knows this id, no task of the run may
+        """Returns the transactional id that seals a run. Once the coordinator knows this id, no task of the run can
         open a transaction. No transaction ever begins under the id."""
         return f"{self.name}.sealed.{shorten(run)}"
 

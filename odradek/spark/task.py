@@ -1,4 +1,4 @@
-"""The task of a sink. It writes its rows in its own transaction (docs/spec/spark.md#s2).
+"""The task of a sink. Each task writes its rows in a separate transaction (docs/spec/spark.md#s2).
 
 Rows are passed to the producer as columns, grouped by topic and partition. A digest covers all rows of the task.
 """
@@ -29,7 +29,7 @@ _M = np.uint64(0x5BD1E995)
 _32_BITS = np.uint64(0xFFFF_FFFF)
 _BYTE, _2_BYTES, _3_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _SEED = 0x9747B28C
-# How long to wait for a topic that was perhaps created a moment ago, so that not every broker knows it yet.
+# Time to wait for a topic that some brokers may not know yet, because it has just been created.
 TOPIC_TIMEOUT_MS = 5_000
 _NO_KEY = 1  # seeds of the digest
 _NULL = 0x9E3779B97F4A7C15
@@ -140,7 +140,7 @@ def partitions_for_keys(keys: pa.Array, partition_count: int) -> NDArray[np.int6
 
 
 def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Hashes keys of equal length, one per row. The arithmetic has 64 bits, so that no product overflows before it is
+    """Hashes keys of equal length, one per row. The arithmetic uses 64 bits, so that no product overflows before it is
     masked."""
     count, length = rows.shape
     wide = rows.astype(np.uint64)

@@ -78,7 +78,7 @@ class VotesDoomed(SinkError):
 
 class ReplayDiffers(SinkError):
     """A batch that was decided earlier had a different number of rows, or a batch write with this key had different
-    rows. The first decision stands."""
+    rows. The first decision remains in force."""
 
 
 class LeaseContested(SinkError):
@@ -101,7 +101,7 @@ class Vote:
     digest        the digest of all columns. It does not depend on the order of the rows, so the digests of tasks can be
                   added.
     first_digest  the digest of version DIGEST_OF_KEYS_AND_VALUES. Only batch writes with a key compute it, because the
-                  ledger keeps the keys of earlier releases for the time of `idempotencyKeyRetention`.
+                  ledger keeps the keys of earlier releases for the duration of `idempotencyKeyRetention`.
     """
 
     query: str
@@ -157,7 +157,7 @@ def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: It
 
 def recovery(entry: LedgerEntry, open_ids: Iterable[str]) -> LedgerEntry:
     """Returns the ledger record to write before open transactions are aborted. Their ids become doomed. Ids that were
-    doomed earlier stay, because no batch is decided."""
+    doomed earlier remain doomed, because no batch is decided."""
     decided = {part.transactional_id for part in entry.parts}
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
@@ -208,8 +208,8 @@ class TwoPhaseSink:
         self._decided = UNDECIDED  # the last batch that this driver has seen in the ledger
 
     async def close(self) -> None:
-        """Releases the lease. Prepared transactions stay prepared."""
-        # Without the lease, another process may erase an expired key, so what this driver has seen in the ledger may
+        """Releases the lease. Prepared transactions remain prepared."""
+        # Without the lease, another process may erase an expired key, so this driver's knowledge of the ledger may
         # become outdated.
         self._decided = UNDECIDED
         await self._ledger.release()
@@ -266,8 +266,8 @@ class TwoPhaseSink:
         return await self._under_lease(lambda: self._recover(run))
 
     async def forget(self) -> None:
-        """Removes the sink from the ledger. Call this for a sink that will not write again. That is the case for a
-        batch write without a key, which could not be recognised if it were repeated."""
+        """Removes the sink from the ledger. Call this for a sink that will not write again, such as a batch write
+        without a key, which could not be recognised if it were repeated."""
         if (await self._ledger.leased_entry()).batch > UNDECIDED:
             await self._ledger.erase()
             self._decided = UNDECIDED
@@ -333,7 +333,7 @@ class TwoPhaseSink:
 
     async def _note_aborted(self, entry: LedgerEntry) -> None:
         """Removes the doomed ids from the ledger, now that their transactions have ended. The ids are no longer needed,
-        because a commit checks that its transactions are open before it decides. If they stayed, a batch that fails
+        because a commit checks that its transactions are open before it decides. If they remained, a batch that fails
         repeatedly would make the record grow."""
         try:
             if entry.batch == UNDECIDED:
@@ -350,7 +350,7 @@ class TwoPhaseSink:
         await admin.force_terminate_transaction(self._sink.seal_id(run))
 
     async def _unended_ids(self, admin: Admin, run: str) -> set[str]:
-        """Returns the transactional ids of the run's tasks that have a transaction, or may still begin one."""
+        """Returns the transactional ids of the run's tasks that have a transaction, or can still begin one."""
         listed = await admin.list_transactions(
             states=[ONGOING, EMPTY], transactional_id_pattern=self._sink.pattern(run)
         )
@@ -447,7 +447,7 @@ class TwoPhaseSink:
             )
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
-        """Ends the decided transactions, and then aborts the doomed transactions. While the broker still has a
+        """Ends the decided transactions, and then aborts the doomed transactions. As long as the broker knows a
         transactional id, only a response without an error proves that its transaction is committed."""
         parts = () if entry.is_finished else entry.parts
         results = await asyncio.gather(

@@ -37,7 +37,7 @@ class CannotIssue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CertificateNames:
-    """The names of the certificates in the directory: those that this call created, and those that it kept."""
+    """The names of the certificates in the directory, divided into new certificates and kept certificates."""
 
     new: tuple[str, ...]
     kept: tuple[str, ...]

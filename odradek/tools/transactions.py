@@ -3,7 +3,7 @@
 A hanging transaction is open in a partition, but unknown to all coordinators. It will never end, so readers of
 committed records wait forever. Brokers before KIP-890 could create hanging transactions.
 
-A transaction in doubt may not end by itself either. It belongs to a two-phase commit, which another system decides
+A transaction in doubt may not end on its own either. It belongs to a two-phase commit, which another system decides
 (KIP-939), or it has been open for too long.
 
 | end it | if it is | effect |
@@ -217,7 +217,7 @@ async def end_offsets(requests: AdminRequests, partitions: Iterable[PartitionLea
 
 
 ONGOING = "Ongoing"
-# The timeout that the id has after a forced end. As in Kafka's tool, this is the timeout of an admin request.
+# Transaction timeout of the id after a forced end. As in Kafka's tool, this is the timeout of an admin request.
 TIMEOUT_MS = 30_000
 
 
@@ -241,15 +241,15 @@ async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -
 
 async def force_terminate(requests: AdminRequests, transactional_id: str) -> TransactionDescription:
     """Aborts the open transaction of an id, fences its owner, and ends two-phase commit for the id. Returns the
-    previous state when the abort is complete. Raises ClientError, also if the id is unknown."""
+    previous state when the abort is complete. Raises ClientError, for example if the id is unknown."""
     found = await describe_transaction(requests, transactional_id)
     await fence_producer(requests, transactional_id, TIMEOUT_MS)
     return found
 
 
 async def abort_by_marker(requests: AdminRequests, transaction: OpenTransaction) -> None:
-    """Writes an abort marker into one partition. Raises ClientError, also if a coordinator knows the transaction,
-    because the marker would end only the part in this partition."""
+    """Writes an abort marker into one partition. Raises ClientError if a request fails, or if a coordinator knows the
+    transaction, because the marker would end only the part in this partition."""
     owner = await owner_of(requests, transaction, await ids_by_producer(requests, [transaction.producer_id]))
     if owner is not None:
         raise ClientError(

@@ -55,7 +55,7 @@ def decode_avro(
     """Decodes a binary column with the Avro schemas of a subject, and returns the DataFrame with the decoded column.
     Works for batches and for streams.
 
-    The versions of the subject are requested once, when this function is called. A null value stays null.
+    The versions of the subject are requested once, when this function is called. Null values remain null.
 
     frame           the DataFrame with the column
     column          the name of the binary column, such as `value`
@@ -135,7 +135,7 @@ def _decoded(frame: DataFrame, column: str, subject: AvroSubject, mode: str, opt
     settings = {**options, "mode": mode, "avroSchema": subject.reader}
     cases = [
         (header == functions.lit(HEADER.pack(MAGIC, each)), from_avro(payload, schema, settings).getField(FIELD))
-        for each, schema in sorted(subject.writers.items(), reverse=True)  # newest first, because most records have it
+        for each, schema in sorted(subject.writers.items(), reverse=True)  # newest first: the most common id
     ]
     cases.append((schema_id(column).isNotNull(), _unknown_id(frame, column, subject)))
     if mode == FAILFAST:

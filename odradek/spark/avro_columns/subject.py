@@ -85,8 +85,8 @@ def is_only_bytes(document: Json) -> bool:
 def wrapped(document: Json) -> str:
     """Returns the text of a record schema whose only field has this schema.
 
-    Avro encodes a value in the same way as a record that contains only this value. If bytes do not fit the schema,
-    `from_avro` returns, in the mode PERMISSIVE, a record whose fields are all null. With the wrapper, the value itself
-    is the only field, so the value becomes null. A value whose own fields are null looks different.
+    Avro encodes a value in the same way as a record that contains only this value. In the mode PERMISSIVE, `from_avro`
+    returns a record whose fields are all null if bytes do not fit the schema. With the wrapper, the value is the only
+    field and becomes null, so it differs from a valid value whose own fields are all null.
     """
     return json.dumps({"type": "record", "name": "OdradekValue", "fields": [{"name": FIELD, "type": document}]})

@@ -1,7 +1,7 @@
 """Plans a query on files: divides it into tasks that each read part of a partition. Independent of Spark.
 
-Planning reads only batch headers. Each task specifies the end of its range. Therefore a task reads the same records
-when it is repeated, even if a broker keeps writing.
+Planning reads only batch headers. The range of each task is fixed, so a repeated task reads the same records even if a
+broker keeps writing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs on whole topics: `odradek spark exactly-once`, `export`, `diff` and `profile`.
+"""Jobs that process complete topics: `odradek spark exactly-once`, `export`, `diff` and `profile`.
 
 audit    compares an output with its input
 export   writes topics as Parquet

@@ -1,4 +1,4 @@
-"""The plans of an export, which record what has been written and what is written next. Independent of Spark and
+"""The plans of an export, which record the exported offsets and the next offsets to export. Independent of Spark and
 Parquet.
 
 An export is a sequence of plans. A plan is a list of chunks, each of which is a range of offsets in one partition. A

@@ -1,5 +1,5 @@
-"""Renders a profile as one HTML file. The page contains no scripts, loads nothing, and suits light screens, dark
-screens and paper."""
+"""Renders a profile as one HTML file. The page contains no scripts, loads nothing, and adapts to light and dark screens
+and to paper."""
 
 from __future__ import annotations
 

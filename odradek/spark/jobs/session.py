@@ -41,7 +41,7 @@ _LAST_CHARACTERS = 2_000
 
 
 class JobFailed(Exception):
-    """Spark could not be started, or a Spark job failed. The message is meant for the user who started the job."""
+    """Spark could not be started, or a Spark job failed. The message addresses the user who started the job."""
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def _started(title: str, master: str | None, settings: Mapping[str, str], output
 
 
 def _is_submitted() -> bool:
-    """Returns whether spark-submit has started the JVM. The command then has its own options for the master and the
+    """Returns whether spark-submit has started the JVM. The options of spark-submit then determine the master and the
     settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 

@@ -39,7 +39,7 @@ DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, DIFFERENT, 
 
 
 class CommandError(Exception):
-    """A command failed. The message is meant for the user who started the command."""
+    """A command failed. The message addresses the user who started the command."""
 
     def __init__(self, message: str, status: int = REFUSED) -> None:
         super().__init__(message)

@@ -242,8 +242,8 @@ async def _members_and_offsets(
     admin: Admin, listing: GroupListing
 ) -> tuple[GroupDescription, dict[TopicPartition, OffsetAndMetadata] | GroupLag] | None:
     """Returns the description of a group and its committed offsets. For a share group, returns its lag instead of its
-    offsets. Returns None if the group has been deleted in the meantime, may not be described, or has a type that this
-    client cannot describe."""
+    offsets. Returns None if the group has been deleted in the meantime, if the user is not permitted to describe it, or
+    if this client does not support its type."""
     from odradek.client.common.errors import ClientError
 
     name = listing.group_id

@@ -121,7 +121,7 @@ class ByteBar:
         self._is_drawn = False
         self._start_s = clock()
         self._next_at = self._start_s + PATIENCE_S if to.isatty() else _NEVER
-        self.seconds = 0.0  # duration of the whole work; set at the end
+        self.seconds = 0.0  # total duration; set at the end
 
     def __enter__(self) -> ByteBar:
         return self

@@ -53,8 +53,8 @@ class Interruption:
         Raises FileNotFoundError.
 
         The command gets its own process group, so that a signal reaches all its processes. If standard input is a
-        terminal, the command stays in the process group of this process instead. It may then read from the terminal,
-        and Ctrl-C reaches it anyway.
+        terminal, the command remains in the process group of this process instead. It can then read from the
+        terminal, and Ctrl-C reaches it anyway.
 
         output  replaces the standard output of the command
         """

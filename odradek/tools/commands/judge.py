@@ -57,7 +57,7 @@ class CommandEnd:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRule:
-    """A rule that is known to be broken, and is ignored. It counts again from the day after `until`."""
+    """A broken rule that the user chose to ignore. The rule is enforced again from the day after `until`."""
 
     rule: str
     reason: str
@@ -204,8 +204,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interruption) -> int:
-    """Judges clients while they run. These are the clients of a command or of a driver, or of a broker with the control
-    interface."""
+    """Judges the clients of a command, of a driver, or of a broker with the control interface while they run."""
     if options.suite:
         return _suite(options, folder, interruption)
     recording = options.record or folder / "recording"

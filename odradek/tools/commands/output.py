@@ -37,7 +37,7 @@ def print_object(value: object) -> None:
 
 
 class JsonArray:
-    """Prints a JSON array object by object, in the format of `print_object`. After an error, the array stays
+    """Prints a JSON array object by object, in the format of `print_object`. After an error, the array remains
     unclosed."""
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _option_for(word: str, known: Sequence[str], given: argparse.Namespace) -> str:
-    """Returns a hint with the option of which this word may be the value, or an empty string if no option is likely."""
+    """Returns a hint that names an option whose value this word may be, or an empty string if no option is likely."""
     if "=" in word and "--add-config" in known:
         return f" Did you mean '--add-config {word}'?"
     if "--topic" in known and not getattr(given, "topic", None):

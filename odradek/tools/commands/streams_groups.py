@@ -1,5 +1,5 @@
-"""Describes streams groups for `odradek groups`. Adds their tasks and topology to the facts that it shows about every
-group."""
+"""Describes streams groups for `odradek groups`. Adds their tasks and topology to the facts that the command shows
+about every group."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def described(admin: Admin, name: str) -> ShownGroup:
 
 
 async def described_streams(admin: Admin, name: str) -> ShownGroup:
-    """Describes a streams group. `group` contains the facts that all types of groups have. There, each member is
+    """Describes a streams group. `group` contains the facts that all types of groups have, in which each member is
     assigned the partitions that its active tasks read."""
     from odradek.client.administration.groups import GroupDescription, MemberDescription
 

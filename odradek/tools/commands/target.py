@@ -1,4 +1,5 @@
-"""A command connects to the cluster that `-b`, a named profile or the environment specifies, or else to localhost:9092.
+"""Determines the cluster that a command connects to. `-b`, a named profile or the environment specifies the cluster.
+Otherwise, its address is localhost:9092.
 
 | source | used if |
 |---|---|
@@ -15,7 +16,8 @@ Profiles are sections of one file. A section has the same lines as a `client.pro
     security.protocol=SSL
     ssl.ca.location=/etc/ssl/staging.pem
 
-The settings of a profile are never sent to an address that another source has chosen, unless `--profile` names it.
+The settings of a profile are never sent to an address that another source has chosen, unless `--profile` names the
+profile.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ def profiles_file(environ: Mapping[str, str]) -> Path:
 
 def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> None:
     """Chooses the cluster for a command, and sets `bootstrap_server`, `is_default_bootstrap` and `profile_properties`
-    in its options. May be called again. Raises ValueError if the profile does not exist. Raises OSError if the file of
-    profiles cannot be read."""
+    in its options. Does nothing if they are already set. Raises ValueError if the profile does not exist. Raises
+    OSError if the file of profiles cannot be read."""
     if "profile_properties" in options:
         return
     options.profile_properties = {}

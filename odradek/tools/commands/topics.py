@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.topics import TopicDescription
 
-TOPICS_PER_REQUEST = 100  # number of topics whose settings are requested at once
+TOPICS_PER_REQUEST = 100  # number of topics whose settings are requested together
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

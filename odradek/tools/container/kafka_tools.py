@@ -1,5 +1,6 @@
-"""Provides Kafka's scripts under their own names, by translating their options to commands of `odradek`. This supports
-health checks, init containers and start-up jobs that were written for the images of Apache, Confluent and Bitnami.
+"""Provides Kafka's scripts under their own names, by translating their options to commands of `odradek`. The
+translations support health checks, init containers and start-up jobs that were written for the images of Apache,
+Confluent and Bitnami.
 
 `TOOLS` has a row for each action of each script, with the options that the action accepts. Any other option is refused,
 with a message that names the option and refers to the commands of this image. Only `run_script` has side effects.

@@ -1,7 +1,8 @@
 """Maps the environment variables of bitnami/kafka, confluentinc/cp-kafka and confluent-local to those of apache/kafka.
 
-`TABLE` has a row for each variable that has a meaning in these images but not in apache/kafka. All other variables stay
-as they are, because cp-kafka and apache/kafka use the same variables for settings. The functions have no side effects.
+`TABLE` has a row for each variable that has a meaning in these images but not in apache/kafka. All other variables
+remain unchanged, because cp-kafka and apache/kafka use the same variables for settings. The functions have no side
+effects.
 
 Sources: the environment variables documented in the READMEs of bitnami/kafka 3.5 to 4.0 and of confluentinc/cp-kafka
 7.4 to 8.0.
@@ -188,7 +189,7 @@ def as_apache_kafka(
 
 
 def _with_contents(given: Mapping[str, str], read_file: Callable[[str], str]) -> dict[str, str]:
-    """Returns the variables, with the values that rows of TABLE find in files."""
+    """Returns the variables. If a variable of Bitnami's image is given as X_FILE, X gets the content of that file."""
     variables = dict(given)
     for row in TABLE:
         if row.is_bitnami and row.name + FILE_SUFFIX in variables:

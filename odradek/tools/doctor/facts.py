@@ -107,7 +107,8 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 async def reach(host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> ProbedAddress:
-    """Connects to an address, closes the connection, and returns whether that succeeded."""
+    """Connects to an address and closes the connection. Returns the address, with the reason if it cannot be
+    reached."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)

@@ -126,7 +126,8 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
 
 
 def is_recording(path: Path) -> bool:
-    """Returns whether the file begins like a recording. The user chose its name, so the name shows nothing."""
+    """Returns whether the file begins like a recording. The name of the file does not matter, because users choose it
+    freely."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC

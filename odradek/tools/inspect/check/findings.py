@@ -29,7 +29,7 @@ class Flaw(Enum):
     TAIL = "torn-tail"
 
 
-# The kinds that are not damage, because they occur in normal operation and disappear by themselves.
+# The kinds that are not damage, because they occur in normal operation and disappear without intervention.
 NOTES = frozenset({Flaw.OPEN, Flaw.TAIL})
 
 _REBUILT_BY_BROKER = (

@@ -19,7 +19,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 
 MAX_FINDINGS = 100  # maximum number of findings of a kind to report; further findings are only counted
-_HALF = 1 << 30  # sequences wrap, so a sequence that is less than this far behind counts as earlier
+_HALF = 1 << 30  # sequences wrap around, so a sequence less than this far behind is treated as earlier
 
 
 class EndedTransaction(NamedTuple):

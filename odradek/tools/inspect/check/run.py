@@ -1,4 +1,4 @@
-"""Checks whole directories. Each byte is read once, in one process."""
+"""Checks all logs of the given partitions. Each byte is read once, in one process."""
 
 from __future__ import annotations
 
@@ -282,8 +282,9 @@ def _compare_markers(ended_transactions: dict[tuple[int, int], list[tuple[Partit
 
 def _judge_open(report: Report) -> None:
     """Reports open transactions. A transaction that its coordinator does not list as open will never end, and is
-    reported as hanging. This is known only if the directory contains all of `__transaction_state`. A running broker may
-    end a transaction during the check, so the log is read again before a transaction is reported as hanging."""
+    reported as hanging. Hanging transactions are recognised only if the directory contains all of
+    `__transaction_state`. A running broker may end a transaction during the check, so the log is read again before a
+    transaction is reported as hanging."""
     by_data: dict[Path, list[PartitionReport]] = defaultdict(list)
     for partition in report.partitions:
         if partition.open:
