@@ -96,8 +96,13 @@ def _parsed(path: Path) -> object:
     """Parses a file as YAML if it has a YAML file name, otherwise as JSON. Raises CannotStart, OSError or
     ValueError."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix not in (".yaml", ".yml"):
-        return json.loads(text)
+    try:
+        return _yaml(text, path) if path.suffix in (".yaml", ".yml") else json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _yaml(text: str, path: Path) -> object:
     try:
         import yaml  # installed by odradek[yaml]
     except ModuleNotFoundError:

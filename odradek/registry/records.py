@@ -96,11 +96,23 @@ def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
     try:
         name = json.loads(key)
         content = json.loads(value) if value else None
+        _require_unicode(key, name)
+        _require_unicode(value or b"", content)
         return _decoded(name, content)
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a field is missing or of a wrong type: {error}") from error
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _require_unicode(text: bytes, parsed: Json) -> None:
+    """Raises ValueError if a string contains half a surrogate pair, because no answer could contain the string."""
+    if rb"\u" not in text:
+        return
+    try:
+        json.dumps(parsed, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a string contains half a surrogate pair") from None
 
 
 def _decoded(key: Json, value: Json) -> RegistryRecord | None:

@@ -123,7 +123,11 @@ def encode_text(text: bytes, schema_id: int, schema_type: str, schema: ParsedSch
 
     Raises DoesNotFitSchema, or ValueError if the text is not JSON.
     """
-    encoded = encode(json.loads(text), schema_id, schema_type, schema)
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise DoesNotFitSchema("it is nested too deeply") from None
+    encoded = encode(value, schema_id, schema_type, schema)
     if schema_type != JSON:
         return encoded
     return encoded[: HEADER.size] + text.decode(json.detect_encoding(text)).strip().encode()

@@ -314,6 +314,8 @@ def test_a_broker_begins_with_odd_answers_and_rules(broker: BrokerThatBegins, tm
         ("rules.json", '{"match": {"api": "Prodce"}, "do": {"hold": "h"}}', "did you mean Produce"),
         ("rules.json", "no JSON", "Expecting value"),
         ("rules.json", None, "No such file"),
+        ("rules.json", "[" * 100_000, "nested too deeply"),
+        ("rules.yaml", "[" * 100_000, "nested too deeply"),
         ("rules.yaml", "match: {api: Prodce}\ndo: {hold: h}\n", "did you mean Produce"),
         ("rules.yml", "match: {api: [", "line 1, column"),
         ("rules.yaml", "match: {api: Produce}\ndo: {hold: 2026-11-26}\n", "date is not JSON"),

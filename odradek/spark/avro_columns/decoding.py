@@ -148,7 +148,9 @@ def _unknown_id(frame: DataFrame, column: str, subject: AvroSubject) -> Column:
     """Returns an expression that fails the query because the subject had no schema with the id in the value."""
     known = sorted(subject.writers)
     shown = ", ".join(map(str, known[-MAX_SHOWN_IDS:]))
-    ids = shown if len(known) <= MAX_SHOWN_IDS else f"…, {shown}"
+    ids, argument, meaning = shown, shown, ""
+    if len(known) > MAX_SHOWN_IDS:
+        ids, argument, meaning = f"…, {shown}", "*IDS", ", where IDS are the schema ids of one subject"
     return functions.raise_error(
         functions.concat(
             *_described(frame, column),
@@ -158,7 +160,8 @@ def _unknown_id(frame: DataFrame, column: str, subject: AvroSubject) -> Column:
                 f", which the subject {subject.name} did not have when the query was planned (it had {ids})."
                 " If a producer has registered a new version since then, start the query again: it requests the"
                 " versions again, and a stream continues from its checkpoint. If the topic has records of several"
-                f' subjects, decode those of each subject separately: frame.where(schema_id("{column}").isin({ids}))'
+                " subjects, decode those of each subject separately:"
+                f' frame.where(schema_id("{column}").isin({argument})){meaning}'
             ),
         )
     )

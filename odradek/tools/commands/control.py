@@ -100,6 +100,8 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text} is not JSON: {error}") from None
+    except RecursionError:
+        raise argparse.ArgumentTypeError("the JSON is nested too deeply") from None
 
 
 def _numbers(text: str) -> int | list[int]:
@@ -119,12 +121,14 @@ def _document(given: str) -> Any:
         return json.loads(_text(given))
     except ValueError as error:
         raise ValueError(f"the rule is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("the rule is nested too deeply") from None
 
 
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

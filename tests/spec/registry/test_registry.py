@@ -284,11 +284,22 @@ def test_records_are_written_as_confluents_registry_writes_them(scene: Scene) ->
         b'{"keytype":"SCHEMA","subject":"a","version":1e999}',
         b'{"keytype":"CONFIG","subject":["a"]}',
         b'{"keytype":"MODE","subject":["a"]}',
+        b'{"keytype":"DELETE_SUBJECT","subject":"\\ud83d"}',
     ],
 )
 def test_a_record_that_cannot_be_read_is_named(key: bytes | None) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # the caller logs the message
         decode(key, b"{}")
+
+
+def test_a_schema_with_half_a_surrogate_pair_cannot_be_read() -> None:
+    key = b'{"keytype":"SCHEMA","subject":"a","version":1}'
+    value = rb'{"id":1,"schema":"%s"}'
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        decode(key, value % rb"\ud83d")
+    whole_pair, escaped = rb"\ud83d\ude00", rb"\\ud83d"
+    for text, expected in ((whole_pair, "\U0001f600"), (escaped, r"\ud83d")):
+        assert decode(key, value % text) == SchemaRecord("a", 1, 1, SchemaText("AVRO", expected))
 
 
 @pytest.mark.parametrize("level", [b'"FULLY"', b"5", b'["FULL"]'])

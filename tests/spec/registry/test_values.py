@@ -233,6 +233,8 @@ def test_a_json_text_is_encoded_as_it_is_written() -> None:
     for unfit in (b'{"price": "x"}', b'{"price": NaN}', b'{"price": 1, "id": "\\ud800"}'):
         with pytest.raises(DoesNotFitSchema):
             encode_text(unfit, 7, JSON, schema)
+    with pytest.raises(DoesNotFitSchema, match="nested too deeply"):
+        encode_text(b"[" * 100_000, 7, JSON, schema)
     with pytest.raises(ValueError, match="Expecting value"):
         encode_text(b"x", 7, JSON, schema)
 

@@ -80,6 +80,8 @@ def test_a_rule_is_read_of_a_file(tmp_path: Path) -> None:
     assert made("fault", f"@{file}") == ("POST", "/faults", [{"do": {"drop": True}}])
     with pytest.raises(ValueError, match="the rule is not JSON"):
         made("fault", "{")
+    with pytest.raises(ValueError, match="nested too deeply"):
+        made("fault", "[" * 100_000)
 
 
 def test_a_seed_is_sent_as_the_text_that_it_is(tmp_path: Path) -> None:
