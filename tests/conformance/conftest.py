@@ -1,4 +1,5 @@
-"""Fixtures: Kafka's tools, which run in one JVM, brokers that tests share, and scenes with streams groups."""
+"""Fixtures for Kafka's tools, which run in one JVM, for brokers shared by several tests, and for scenes with streams
+groups."""
 
 import itertools
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 @pytest.fixture(scope="session", params=["4.3.1", "4.4.0"])
 def clients(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Tools]:
-    """Yields a JVM that runs our own Java programs with the clients of each release."""
+    """Yields a JVM that runs the Java programs of this directory, once with the clients of each release."""
     jvm = Tools(tmp_path_factory.mktemp("clients"), request.param)
     yield jvm
     jvm.close()
@@ -33,7 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session", params=["kafka", "odradek"])
 def streams_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Yields Kafka and then Odradek, because the scenarios of streams groups expect the same from both brokers."""
+    """Yields Kafka, then Odradek. Every scenario with streams groups must have the same outcome on both."""
     data_dir = tmp_path_factory.mktemp(f"streams-{request.param}") / "data"
     settings = streams_scene.SETTINGS
     broker: Broker = (

@@ -1,4 +1,5 @@
-"""Dead-letter queues on a running broker: a shared topic with its queue, and a group member that sends raw frames."""
+"""Helpers to test dead-letter queues on a running broker: a shared topic with its queue, and a group member that sends
+raw frames."""
 
 from __future__ import annotations
 
@@ -45,12 +46,12 @@ from tests.support.wire import Wire
 ACKNOWLEDGED, ARCHIVED = 2, 4
 Acquired = list[tuple[int, int, int]]  # first offset, last offset, delivery count
 History = list[tuple[int, int]]  # delivery states and counts of one offset, in the order in which they were stored
-OVER = (ARCHIVED, 0)  # the end of a history: the offset is stored as archived, or the start offset has passed it
+OVER = (ARCHIVED, 0)  # end of a history: the offset is archived, or the start offset is above it
 
 
 class SharedTopic:
-    """The topic `t-NAME`, which the group `g-NAME` shares. The group's dead-letter queue is the topic `dlq.NAME`. The
-    queue is created and marked unless `has_queue` is false."""
+    """The topic `t-NAME`, shared by the group `g-NAME`, whose dead-letter queue is the topic `dlq.NAME`. The
+    constructor creates and marks the queue unless `has_queue` is false."""
 
     def __init__(self, bootstrap: str, name: str, *, partitions: int = 1, has_queue: bool = True) -> None:
         self.bootstrap = bootstrap
@@ -73,7 +74,7 @@ class SharedTopic:
             wait_for(f"{topic} to be led", lambda: self._is_led(admin, topic, partitions))
 
     def configure(self, **settings: object) -> None:
-        """Changes settings of the group. Their names have `_` in place of `.`."""
+        """Changes settings of the group. Setting names use `_` in place of `.`."""
         self.alter(ConfigType.GROUP, self.group, {name.replace("_", "."): str(each) for name, each in settings.items()})
 
     def alter(self, kind: ConfigType, name: str, settings: Mapping[str, str]) -> None:
@@ -100,8 +101,7 @@ class SharedTopic:
             return set(admin.list_topics())
 
     def batches(self, topic: str, partition: int = 0) -> list[tuple[BatchHeader, list[Record]]]:
-        """Returns all batches of a partition with their records. Returns an empty list if the partition does not
-        exist."""
+        """Returns all batches of a partition with their records, or an empty list if the partition does not exist."""
         found: list[tuple[BatchHeader, list[Record]]] = []
         offset = 0
         with Wire(self.bootstrap) as wire:
@@ -132,10 +132,10 @@ class SharedTopic:
         return [len(records) for _, records in self.batches(self.queue)]
 
     def histories(self, partition: int = 0) -> dict[int, History]:
-        """Returns the states that were stored for each offset. A state that is stored again counts once.
+        """Returns the states that were stored for each offset, without consecutive duplicates.
 
-        The number of offsets in a write does not matter. Kafka writes the end of each record separately (L14), before
-        it moves the start offset. This broker moves the start offset with the same write.
+        It does not matter how many offsets a write contains. Kafka writes the final state of each record separately
+        (L14), and moves the start offset afterwards; this broker does both in one write.
         """
         found: dict[int, History] = {}
         key = SharePartitionKey(self.group, self.topic_id, partition)
@@ -146,8 +146,8 @@ class SharedTopic:
         return found
 
     def settled(self, *offsets: int, partition: int = 0) -> dict[int, History]:
-        """Waits until these offsets are stored as archived, and returns all histories. By then their copies are written
-        or have failed."""
+        """Waits until these offsets are stored as archived, and returns all histories. By then each record's copy has
+        been written or has failed."""
 
         def are_archived() -> bool:
             histories = self.histories(partition)
@@ -162,7 +162,7 @@ class SharedTopic:
         return told.start_offset, told.lag
 
     def store(self, start_offset: int, *stored: tuple[int, int, int, int]) -> None:
-        """Writes share state as the leader of the share partition would (WriteShareGroupState)."""
+        """Writes share state with WriteShareGroupState, like the leader of the share partition."""
         partition = reading.PartitionData(partition=0, leader_epoch=0)
         topic = reading.ReadStateData(topic_id=self.topic_id, partitions=[partition])
         with Wire(self.bootstrap) as wire:
@@ -217,7 +217,7 @@ def _add(found: dict[int, History], stored: Sequence[StateBatch], start_offset: 
 
 
 class RawMember:
-    """A member of the group with its own connection. It has joined and received its partitions."""
+    """A group member with its own connection. The constructor joins and waits until the member has its partitions."""
 
     def __init__(self, shared: SharedTopic, name: str = "A", *, partitions: int = 1) -> None:
         self._shared, self._name = shared, name
@@ -239,7 +239,7 @@ class RawMember:
         wait_for("the partitions of a member", has_partitions)
 
     def _coordinator_is_there(self) -> bool:
-        """Returns whether there is a group coordinator. The first request makes the broker create
+        """Returns whether the group coordinator is available. The first request makes the broker create
         __consumer_offsets."""
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self._shared.group])
         answer: Any = self._wire.ask(request, 6)
@@ -276,7 +276,7 @@ class RawMember:
         return found
 
     def acquire(self, *, max_records: int = 500, partition: int = 0) -> Acquired:
-        """Fetches until records are acquired. Returns the acquired ranges."""
+        """Fetches until some records are acquired, and returns their offset ranges."""
         found: Acquired = []
 
         def is_there() -> bool:

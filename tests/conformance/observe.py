@@ -1,4 +1,4 @@
-"""Collects everything that a broker serves from its directory, in the format of the oracle kit's `served.json`."""
+"""Collects everything that a broker serves from its data directory, in the format of the oracle kit's `served.json`."""
 
 import base64
 import time
@@ -44,7 +44,7 @@ class Observer:
         return {one.name: one.max_version_level for one in answer.finalized_features}
 
     def topics(self) -> dict[str, Any]:
-        """Returns all topics by name, except internal topics."""
+        """Returns all topics except internal ones, by name."""
         answer = self._wire.ask(MetadataRequest(topics=None), 12, MetadataResponse)
         return {str(one.name): self._topic(one) for one in answer.topics if not one.is_internal}
 
@@ -96,7 +96,8 @@ class Observer:
         ]
 
     def records_read(self, topic: str, index: int, isolation: str) -> list[tuple[int, bytes | None]]:
-        """Returns offset and value of each record that a consumer receives from start to end."""
+        """Returns the offset and value of each record that a consumer receives from the start to the end of a
+        partition."""
         settings = {"bootstrap.servers": self._bootstrap, "group.id": "observer", "enable.auto.commit": False}
         settings |= {
             "isolation.level": isolation,
@@ -136,7 +137,7 @@ class Observer:
         }
 
     def committed(self, group: str) -> dict[str, list[Any]]:
-        """Returns committed offset, leader epoch and metadata by partition."""
+        """Returns the committed offset, leader epoch and metadata by partition."""
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
         (found,) = self._wire.ask(request, 9, OffsetFetchResponse).groups
         return {
@@ -147,7 +148,7 @@ class Observer:
 
 
 def ranges(offsets: list[int]) -> list[list[int]]:
-    """Returns [first, last] of each run of consecutive offsets."""
+    """Returns [first, last] for each run of consecutive offsets."""
     found: list[list[int]] = []
     for offset in offsets:
         if found and found[-1][1] == offset - 1:

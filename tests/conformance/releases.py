@@ -1,8 +1,9 @@
-"""Records the APIs, features and default settings of each release of Apache Kafka, for clusters that emulate it.
+"""Records the APIs, features and default settings of each release of Apache Kafka, for clusters that emulate the
+release.
 
 `python -m tests.conformance.releases` rewrites `odradek/broker/control/clusters/releases.json`. It gets each release
-from Maven, formats a directory with the release's own tool, starts it with its defaults, and sends ApiVersions v4 and
-DescribeConfigs.
+from Maven, formats a directory with the release's own tool, starts the release with its defaults, and sends ApiVersions
+v4 and DescribeConfigs.
 """
 
 import json
@@ -27,7 +28,7 @@ from tests.support.ports import free_port
 from tests.support.wire import ClosedByBroker, Wire
 
 RECORDED = REPOSITORY / "odradek" / "broker" / "control" / "clusters" / "releases.json"
-# The release of Kafka and the features of a formatted directory, by the name of the emulated release.
+# By name of an emulated release: the release of Kafka, and the feature levels with which a directory is formatted.
 RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "3.9": ("3.9.1", {}),
     "4.0": ("4.0.0", {}),
@@ -35,7 +36,8 @@ RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "4.3": ("4.3.1", {}),
     "4.4": ("4.4.0", {}),
 }
-DEFAULTS_OF = "4.4"  # Odradek has the defaults of this release. For the other releases, differences are recorded.
+# Odradek's own defaults are those of this release. Other releases record their differences from it.
+DEFAULTS_OF = "4.4"
 BROKER_RESOURCE = 4
 DEFAULT_SOURCE = 5
 NAMES = {key.value: key.kafka_name for key in ApiKey}
@@ -46,8 +48,8 @@ JVM = ("-Xmx400M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 @contextmanager
 def running(version: str, features: Mapping[str, int]) -> Iterator[int]:
-    """Starts a release on a new directory and yields its port. The function does not use `kafka start`, which cannot
-    start 3.9 because that release writes its log elsewhere."""
+    """Starts a release on a new directory and yields its port. Does not use `kafka start`, which cannot start 3.9
+    because that release writes its log to another place."""
     classpath = run_kafka("classpath", "--version", version, timeout=600).strip().splitlines()[-1]
     with tempfile.TemporaryDirectory(prefix="odradek-release-") as folder:
         port, controller = free_port(), free_port()
@@ -114,7 +116,7 @@ def reported_versions(answer: ApiVersionsResponse) -> dict[str, Any]:
 
 
 def defaults(port: int) -> dict[str, str | None]:
-    """Returns the defaults of the broker settings that Odradek also has."""
+    """Returns the defaults of those broker settings that Odradek has too."""
     resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
     with Wire(f"127.0.0.1:{port}") as wire:
@@ -143,7 +145,7 @@ def recorded() -> dict[str, Any]:
 
 
 def text_of(answers: Mapping[str, Any]) -> str:
-    """Returns JSON with one line for each API."""
+    """Returns JSON text with one line for each API."""
     return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(answers, indent=2)) + "\n"
 
 

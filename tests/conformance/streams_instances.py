@@ -1,4 +1,5 @@
-"""Instances of a Kafka Streams application, each in its own JVM: java/Streamed.java with the jars of one release."""
+"""Instances of a Kafka Streams application, each in its own JVM. They run java/Streamed.java with the jars of one
+release."""
 
 import os
 import subprocess
@@ -19,7 +20,7 @@ PAUSE_S = 0.05
 PARTITIONS = 3
 NEWEST, BEFORE = "4.4.0", "4.3.1"  # releases of kafka-streams
 QUICK_JVM = ("-Xmx200m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-# An instance that takes over tasks of a killed instance waits until the killed one's transaction is aborted.
+# An instance that takes over the tasks of a killed instance waits until the killed instance's transaction is aborted.
 TRANSACTION_TIMEOUT_MS = 4000
 BROKER_SETTINGS: Mapping[str, object] = {
     "offsets.topic.num.partitions": 1,
@@ -35,7 +36,7 @@ BROKER_SETTINGS: Mapping[str, object] = {
 
 
 def class_path(release: str, classes: Path) -> str:
-    """Compiles the program into `classes`. Returns a class path with this folder and the jars of kafka-streams."""
+    """Compiles the program into `classes`. Returns a class path with `classes` and the jars of kafka-streams."""
     jars = install_kafka_streams(release)
     classes.mkdir(exist_ok=True)
     words = ["javac", "-nowarn", "-Xlint:-deprecation", "-cp", jars, "-d", str(classes), str(SOURCE)]
@@ -63,7 +64,7 @@ class Instance:
 
     @property
     def tasks(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns the active and the standby tasks that the instance printed last."""
+        """Returns the active and standby tasks that the instance has printed last."""
         printed = [line for line in list(self.lines) if line.startswith("tasks ")] or ["tasks  standby "]
         active, _, standby = printed[-1].removeprefix("tasks ").partition(" standby ")
         return frozenset(filter(None, active.split(","))), frozenset(filter(None, standby.split(",")))
@@ -82,7 +83,7 @@ class Instance:
         return status
 
     def close(self, how: str = "close") -> None:
-        """Ends the instance cleanly. If `how` is `leave`, it also leaves the group permanently."""
+        """Ends the instance cleanly. If `how` is `leave`, the instance also leaves the group permanently."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{how}\n")
         self._process.stdin.flush()
@@ -96,7 +97,7 @@ class Instance:
 
 @dataclass(slots=True)
 class Application:
-    """The word count with its own topics. `counts` has the number of times that each word was produced."""
+    """The word count application with its own topics. `counts` has the number of times that each word was produced."""
 
     bootstrap: str
     name: str
@@ -118,7 +119,8 @@ class Application:
             create_topic(self.bootstrap, topic, PARTITIONS, exact=True)
 
     def start(self, name: str, shape: str = "counts", **settings: object) -> Instance:
-        """Starts an instance. A restarted instance keeps its directory. Names of settings have `_` in place of `.`."""
+        """Starts an instance. A restarted instance has the same directory as before. Setting names use `_` in place of
+        `.`."""
         every = {
             "bootstrap.servers": self.bootstrap,
             "application.id": self.name,
@@ -127,7 +129,7 @@ class Application:
             "processing.guarantee": "exactly_once_v2",
             "auto.offset.reset": "earliest",
             "commit.interval.ms": 100,
-            "statestore.cache.max.bytes": 0,  # Every update of a count is written.
+            "statestore.cache.max.bytes": 0,  # so that every update of a count is written
             "num.stream.threads": 1,
             "producer.transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             **{key.replace("_", "."): value for key, value in settings.items()},
@@ -139,7 +141,7 @@ class Application:
         return instance
 
     def say(self, *words: str, times: int = 1) -> None:
-        """Produces a line with these words to every partition. Repeats this `times` times."""
+        """Produces a line with these words to every partition, `times` times."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5})
         for _ in range(times):
             for partition in range(PARTITIONS):
@@ -189,7 +191,7 @@ def wait_until(what: str, is_so: Callable[[], bool], *instances: Instance) -> No
 
 
 def wait_for_tasks(*instances: Instance) -> None:
-    """Waits until the instances share six active tasks. If there are several instances, each counting task must also
+    """Waits until the instances share six active tasks. If there are several instances, each task that counts must also
     have a standby task."""
     standbys = PARTITIONS if len(instances) > 1 else 0
 

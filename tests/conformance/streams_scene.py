@@ -1,4 +1,4 @@
-"""A streams group (KIP-1071) for one test, and the requests of its members, sent as raw frames to Kafka and to
+"""A scene for one test: a streams group (KIP-1071), and the requests of its members, sent as raw frames to Kafka and to
 Odradek."""
 
 import time
@@ -45,7 +45,7 @@ ALL = {"0": [0, 1, 2, 3]}  # all tasks of i4, in a subtopology named 0
 NOTHING: "Tasks" = {}
 LATEST = 1  # version of StreamsGroupHeartbeat
 SETTINGS: Mapping[str, object] = {
-    "offsets.topic.num.partitions": 1,  # one coordinator, which knows the same topics for every group
+    "offsets.topic.num.partitions": 1,  # a single coordinator, which knows the same topics for every group
     "transaction.state.log.num.partitions": 1,
     "share.coordinator.state.topic.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
@@ -71,7 +71,7 @@ def task_ids(tasks: Mapping[str, Sequence[int]]) -> list[TaskIds]:
 
 
 def internal(name: str, partitions: int = 0, replication_factor: int = -1, **configs: str) -> TopicInfo:
-    """Returns a changelog or repartition topic as a client requests it. Names of settings have `_` in place of `.`."""
+    """Returns a changelog or repartition topic as a client requests it. Setting names use `_` in place of `.`."""
     pairs = [KeyValue(key=key.replace("_", "."), value=value) for key, value in sorted(configs.items())]
     return TopicInfo(name=name, partitions=partitions, replication_factor=replication_factor, topic_configs=pairs)
 
@@ -86,8 +86,8 @@ def subtopology(
     copartitions: Sequence[tuple[Sequence[int], Sequence[int]]] = (),
     patterns: Sequence[str] = (),
 ) -> Subtopology:
-    """Returns a subtopology. For each group, `copartitions` has the indexes of its source topics and of its repartition
-    topics."""
+    """Returns a subtopology. `copartitions` has, for each copartition group, the indexes of its source topics and of
+    its repartition topics."""
     return Subtopology(
         subtopology_id=name,
         source_topics=list(sources),
@@ -168,8 +168,7 @@ class Reply:
 
 
 class Member:
-    """A member of a scene's group. A heartbeat has the epoch of the last response unless its fields name another
-    epoch."""
+    """A member of a scene's group. Heartbeats have the epoch from the last response, unless a call overrides it."""
 
     def __init__(self, scene: "Scene", name: str, **always: Any) -> None:
         """Creates a member. `always` contains fields that the member sends whenever it joins."""
@@ -191,7 +190,7 @@ class Member:
     def beat(
         self, active: Tasks | None = None, standby: Tasks | None = None, *, version: int = LATEST, **fields: Any
     ) -> Reply:
-        """Sends a heartbeat. If `active` is given, the heartbeat reports the member's tasks. Otherwise it does not
+        """Sends a heartbeat. If `active` is given, the heartbeat reports the member's tasks; otherwise it does not
         mention tasks."""
         if active is not None:
             fields["active_tasks"] = task_ids(active)
@@ -200,7 +199,7 @@ class Member:
         return self.send(version, **fields)
 
     def beat_until(self, is_met: Callable[[Reply], bool], **fields: Any) -> Reply:
-        """Repeats the heartbeat until the response meets the condition, for example because tasks of new topics are
+        """Repeats the heartbeat until the response meets the condition, for example until tasks of new topics are
         assigned."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_met(reply := self.beat(**fields)):
@@ -235,7 +234,7 @@ class Member:
 
     @property
     def assigned(self) -> tuple[Tasks | None, Tasks | None]:
-        """Returns the active and standby tasks that the member may run at present."""
+        """Returns the active and standby tasks that the member may currently run."""
         assignment = self.described().assignment
         return tasks_of(assignment.active_tasks), tasks_of(assignment.standby_tasks)
 
@@ -253,8 +252,8 @@ class Scene:
         return Member(self, name, **always)
 
     def reported_again(self, tasks: Tasks) -> Tasks | None:
-        """Returns the tasks that the broker's response to a report of wrong tasks must contain. Kafka's response does
-        not mention tasks: docs/compatibility.md#groups."""
+        """Returns the tasks that the broker lists in its response to a report of wrong tasks. Kafka's response does not
+        mention tasks: docs/compatibility.md#groups."""
         return None if self.is_kafka else tasks
 
     def named(self, ending: str) -> str:
@@ -277,8 +276,8 @@ class Scene:
             self.wait_until_coordinator_knows(name, partitions)
 
     def wait_until_coordinator_knows(self, topic: str, partitions: int) -> None:
-        """Waits until the coordinator knows the topic. Kafka's coordinator learns about a topic a moment after its
-        creation. A probe group shows when this has happened."""
+        """Waits until the coordinator knows the topic, which a probe group shows. Kafka's coordinator learns about a
+        topic a moment after its creation."""
         self._probe(topic, lambda reply: reply.active == {"0": list(range(partitions))})
 
     def wait_until_coordinator_misses(self, topic: str) -> None:
@@ -304,7 +303,7 @@ class Scene:
         assert answer.results[0].error_code == 0, answer
 
     def partitions_of(self, topic: str) -> int:
-        """Returns the number of a topic's partitions, or 0 if the topic does not exist."""
+        """Returns the number of partitions of a topic, or 0 if the topic does not exist."""
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         return len(self.talk.quietly(asked, 12).topics[0].partitions)
 
@@ -320,7 +319,7 @@ class Scene:
         return value
 
     def configure(self, **settings: object) -> None:
-        """Changes settings of the group. Their names lack the prefix `streams.` and have `_` in place of `.`."""
+        """Changes settings of the group. Setting names omit the prefix `streams.` and use `_` in place of `.`."""
         changes = [
             AlterableConfig(name=f"streams.{name.replace('_', '.')}", config_operation=0, value=str(value))
             for name, value in settings.items()
@@ -361,8 +360,8 @@ def talk_to(broker: Broker) -> Talk:
 
 
 def with_two_members(scene: Scene) -> tuple[Member, Member]:
-    """Returns the members a and c of a stable group at epoch 3. Member a runs the tasks 0 and 1 of i4, and c runs the
-    tasks 2 and 3."""
+    """Returns the members a and c of a stable group at epoch 3. Member a runs tasks 0 and 1 of i4, and c runs tasks 2
+    and 3."""
     a, c = scene.member("a"), scene.member("c")
     a.join()
     revoke_tasks(scene, a, c)
@@ -372,6 +371,6 @@ def with_two_members(scene: Scene) -> tuple[Member, Member]:
 
 
 def revoke_tasks(scene: Scene, a: Member, c: Member) -> None:
-    """Has c join the group of a. The next response tells a to give up the tasks 2 and 3."""
+    """Has c join the group of a. The next response asks a to give up tasks 2 and 3."""
     c.join()
     assert a.beat().active == {"0": [0, 1]}

@@ -1,5 +1,5 @@
-"""Tests that Odradek stores and applies ACLs like Kafka. `kafka-acls` manages the ACLs of Odradek. Each broker reads
-the ACLs that the other one has stored. Both brokers apply address ranges in the same way.
+"""Tests that Odradek stores and applies ACLs like Kafka. `kafka-acls` manages ACLs on Odradek, each broker reads ACLs
+that the other has stored, and both apply address ranges in the same way.
 
 Rules: docs/spec/security.md#s3-2.
 """
@@ -199,7 +199,7 @@ def acl_of(host: str, topic: str, permission: int, principal: str = ANONYMOUS) -
 
 @pytest.mark.parametrize("release", EMULATED)
 def test_address_ranges_are_taken_refused_found_and_matched_as_by_kafka(tmp_path: Path, release: str) -> None:
-    """Odradek accepts, refuses, finds and matches address ranges as Kafka does (R1 to R4, R6 and R7 of
+    """Checks that Odradek accepts, refuses, finds and matches address ranges as Kafka does (R1 to R4, R6 and R7 of
     docs/spec/kafka-4.4.md#s5-4)."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
 
@@ -218,8 +218,8 @@ def test_address_ranges_are_taken_refused_found_and_matched_as_by_kafka(tmp_path
 
 @pytest.mark.parametrize("kind", [KafkaProcess, BrokerProcess])
 def test_a_range_that_an_older_release_stored_as_text_begins_to_match(tmp_path: Path, kind: type[Broker]) -> None:
-    """The range matches although the directory keeps the metadata.version of Kafka 4.3.1, which is 30 (R5 of
-    docs/spec/kafka-4.4.md#s5-4)."""
+    """A range in an ACL that Kafka 4.3.1 stored matches, although metadata.version is still 30, the level of that
+    release (R5 of docs/spec/kafka-4.4.md#s5-4)."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[partition])])

@@ -1,8 +1,7 @@
-"""Tests that the assignors `uniform` and `range` of consumer groups give the same assignments as Kafka's.
+"""Tests that the assignors `uniform` and `range` of consumer groups compute the same assignments as Kafka's.
 
-Odradek's and Kafka's assignors both start from the group's last target. Members, some of them static, join, leave and
-change their subscriptions. Topics are created, grow and are deleted. Kafka's assignors also get racks, which change
-nothing in these cases.
+Both start from the group's previous target. Members, some of them static, join, leave and change their subscriptions.
+Topics are created, extended and deleted. Kafka's assignors also get racks, which make no difference in these cases.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Life:
         return GroupView(subscribers, {topic: count for topic, count in self.topics.items() if topic in wanted})
 
     def cases(self) -> Iterator[tuple[str, str]]:
-        """Yields Kafka's input and the expected output of each step. A step starts with the target of the previous
+        """Yields Kafka's input and the expected output for each step. A step starts from the target of the previous
         step."""
         for _ in range(STEPS):
             view = self.view()

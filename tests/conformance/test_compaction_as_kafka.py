@@ -1,7 +1,7 @@
-"""Tests that Kafka and Odradek compact copies of the same log, round after round, and produce the same segments.
+"""Tests that Kafka and Odradek compact copies of the same log in several rounds, and produce the same segments.
 
-The log has keys in every codec, tombstones, committed and aborted transactions, and idle and busy producers. Markers
-and tombstones get their delete horizons in one round and are removed in a later one.
+The log has keys with every codec, tombstones, committed and aborted transactions, and idle and active producers.
+Markers and tombstones get their delete horizons in one round and are removed in a later round.
 """
 
 import shutil
@@ -47,8 +47,8 @@ NEVER_MS, NOW_MS = "86400000", "200"
 
 
 class Writers:
-    """Clients that write one round. Timestamps of records are ahead of the clock, so that segments roll, but by less
-    than an hour, which Kafka allows. Markers have the clock's time, which is earlier."""
+    """Clients that write the records of one round. Record timestamps are ahead of the clock to make segments roll, but
+    by less than an hour, which is Kafka's limit. Markers are stamped by the broker, so their timestamps are earlier."""
 
     def __init__(self, bootstrap: str, round_number: int) -> None:
         self._bootstrap = bootstrap
@@ -99,8 +99,8 @@ def cleaned_to(data: Path) -> int | None:
 
 
 def set_backoff(admin: AdminClient, value_ms: str) -> None:
-    """Sets the backoff of Kafka's cleaner. A change restarts its threads, which clean immediately and again after each
-    backoff."""
+    """Sets the backoff of Kafka's cleaner. A change restarts the cleaner threads, which clean immediately and again
+    after each backoff."""
     entry = ConfigEntry(BACKOFF, value_ms, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
     for done in admin.incremental_alter_configs([resource]).values():
@@ -150,10 +150,10 @@ Batch = tuple[BatchHeader, list[Record]]
 
 
 def contents(data: Path) -> dict[str, list[Batch] | list[tuple[int, int]]]:
-    """Returns the batches of each segment, without fields that depend on a clock or library, and the indexed aborted
-    transactions.
+    """Returns the batches of each segment, without fields that depend on a clock or library, and the aborted
+    transactions in the index.
 
-    First offsets of these transactions are not compared: our copy is taken from a running Kafka, so its indexes are
+    The first offsets of these transactions are not compared. Our copy is taken from a running Kafka, so its indexes are
     rebuilt from the remaining records.
     """
     found: dict[str, list[Batch] | list[tuple[int, int]]] = {}

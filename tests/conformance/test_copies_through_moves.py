@@ -1,13 +1,13 @@
-"""Tests that a transactional copy equals its source, once and in order, while leaders and coordinators move and nodes
-stop.
+"""Tests that a transactional copy equals its source, without duplicates and in order, while leaders and coordinators
+move and nodes stop.
 
-Copiers of several clients run in a cluster under control. They consume, transform and produce records, and commit
-offsets in the same transaction. MOVES=200 sets the number of moves; SEED repeats the choices of a run. The checker of
-histories examines the events of copiers and readers.
+Copiers based on several clients run against a controlled cluster. They consume, transform and produce records, and
+commit offsets in the same transaction. MOVES=200 sets the number of moves; SEED repeats the choices of a run. A history
+checker examines the events of copiers and readers.
 
-librdkafka may hang in send_offsets_to_transaction when the group's coordinator leaves the metadata (its issue 5511),
-and may give up when it aborts (4849). Its copiers are then restarted, as an application would be. Copiers of other
-clients must not give up, because no move loses anything.
+librdkafka may hang in send_offsets_to_transaction when the group's coordinator disappears from the metadata (its issue
+5511), and may give up when it aborts (4849). Its copiers are then restarted, as an application would be. Copiers based
+on other clients must not give up, because no move loses data.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 NODES = (1, 4, 9)
 PARTITIONS = 4
 PER_MOVE = 60  # number of records that are added before each move
-MAX_RECORDS_BEHIND = 4 * PER_MOVE  # most records that may remain to be copied when a leader or coordinator moves
+MAX_RECORDS_BEHIND = 4 * PER_MOVE  # most records that may remain uncopied when a leader or coordinator moves
 PER_TRANSACTION = 25
 PATIENCE_S = 90.0
 HANGS_S = 20.0  # longer than the nine seconds after which the cluster notices an unclean stop
@@ -52,7 +52,7 @@ GO = Path(__file__).parent / "go"
 
 
 class Command:
-    """The commands that start each client's copier. Copiers in Java and Go are compiled first."""
+    """The commands that start the copier of each client. Copiers in Java and Go are compiled first."""
 
     def __init__(self, built: Path) -> None:
         self._built = built
@@ -90,12 +90,12 @@ class Command:
 
 
 class Source:
-    """The topic that is copied. It grows before each move, so that there is always something to copy."""
+    """The topic that is copied. It grows before each move, so the copiers always have records to copy."""
 
     def __init__(self, bootstrap: str) -> None:
         self.values: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}
         self.count = 0
-        quiet = {"log_level": 2}  # Otherwise the client logs every stopped node.
+        quiet = {"log_level": 2}  # Otherwise the client would log every stopped node.
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, **quiet})
         self._refused: list[object] = []
 
@@ -118,8 +118,8 @@ class Source:
 
 
 class Mover:
-    """Moves a leader or a coordinator, or stops or starts a node, one step at a time. At most one node is stopped, so
-    that every request can be answered."""
+    """Moves a leader or coordinator, or stops or starts a node, one step at a time. At most one node is stopped, so
+    every request can be answered."""
 
     def __init__(self, kafka: Cluster, rng: random.Random, transactional_ids: Sequence[str]) -> None:
         self._kafka = kafka
@@ -232,12 +232,12 @@ def test_the_copy_equals_its_source_once_and_in_order(
         for process in processes:
             process.start()
         source.grow()
-        # After this wait there are coordinators that can be moved.
+        # From here on there are coordinators that can be moved.
         wait_for_copies(watcher, processes, source.count, may_hang=may_hang)
         for _ in range(MOVES):
             source.grow()
             wait_for_copies(watcher, processes, source.count - MAX_RECORDS_BEHIND, may_hang=may_hang)
-            time.sleep(rng.uniform(0.0, 0.2))  # so that the move may happen anywhere in a transaction
+            time.sleep(rng.uniform(0.0, 0.2))  # The move may happen anywhere in a transaction.
             mover.move()
         mover.finish()
         source.finish()
@@ -249,11 +249,11 @@ def test_the_copy_equals_its_source_once_and_in_order(
         print(f"{source.count} records, {sum(each.gave_up for each in processes)} copiers gave up")
         for process in processes:
             process.kill9()
-        watcher.finish(reached_end=False)  # The next watcher finds any further copies.
+        watcher.finish(reached_end=False)  # The next watcher detects any further copies.
     last = Watcher(bootstrap, "copy", PARTITIONS, "last")
     last.start()
     wait_for_copies(last, [], source.count)
-    time.sleep(1.0)  # leaves time for copies that should not exist
+    time.sleep(1.0)  # leaves time for unexpected copies
     last.finish(reached_end=True)
     expected = {index: [copied(value) for value in values] for index, values in source.values.items()}
     assert anomalies(history(processes, watcher, last), once=True)[:20] == []

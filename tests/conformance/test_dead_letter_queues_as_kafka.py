@@ -1,6 +1,6 @@
-"""Tests of the scenarios of docs/spec/dead-letter-queues.md#s5 over sockets, with Kafka 4.4.0 and with this broker.
+"""Tests of the scenarios of docs/spec/dead-letter-queues.md#s5 over sockets, with Kafka 4.4.0 and with Odradek.
 
-Both brokers must meet the same expectations, except in scenario 27. L70 of that page describes the difference.
+Both brokers must meet the same expectations, except in scenario 27 (see L70 of that page).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = needs_kafka
 
 GAP, ACCEPT, RELEASE, REJECT = range(4)
 NONE = ErrorCode.NONE
-REJECTION = [(3, 1), OVER]  # delivery states and counts, in the order in which they are stored
+REJECTION = [(3, 1), OVER]  # delivery states and counts in the order in which they are stored
 GIVEN_UP = [(0, 1), (3, 2), OVER]
 CREATES, PREFIX = "errors.deadletterqueue.auto.create.topics.enable", "errors.deadletterqueue.topic.name.prefix"
 SETTINGS: dict[str, object] = {
@@ -65,7 +65,7 @@ def broker(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brok
 
 @pytest.fixture(scope="module")
 def mortal(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Yields a broker that tests may kill. It has ACLs, and a default replication factor that one node cannot
+    """Yields a broker that tests may kill. It has ACLs, and a default replication factor that a single node cannot
     provide."""
     with new_broker(kind, tmp_path_factory.mktemp("mortal") / "data", MORTAL) as running:
         yield running
@@ -77,7 +77,7 @@ def copies_of(shared: SharedTopic, *offsets: int, count: int = 1, cause: str = R
 
 
 def holding(shared: SharedTopic, count: int = 10) -> RawMember:
-    """Returns a member that has acquired `count` records for the first time."""
+    """Returns a member that has acquired `count` records in their first delivery."""
     shared.produce_many(count)
     member = RawMember(shared)
     assert member.acquire() == [(0, count - 1, 1)]
@@ -85,7 +85,7 @@ def holding(shared: SharedTopic, count: int = 10) -> RawMember:
 
 
 def holding_again(shared: SharedTopic, count: int = 10) -> RawMember:
-    """Returns a member that has acquired `count` records for the last time that the delivery limit allows."""
+    """Returns a member that has acquired `count` records in the last delivery that the limit allows."""
     member = holding(shared, count)
     assert member.acknowledge((0, count - 1, RELEASE)) is NONE
     assert member.acquire() == [(0, count - 1, 2)]
@@ -141,7 +141,7 @@ def test_scenario_006_key_and_value_are_copied_where_the_group_asks_but_not_head
 
 
 def reject_two(shared: SharedTopic) -> None:
-    """Rejects two records. Their stored states must be the same as if they had been copied."""
+    """Rejects two records. The stored states must be the same as if the records had been copied."""
     member = holding(shared)
     assert member.acknowledge((0, 1, REJECT)) is NONE
     assert shared.settled(0, 1) == dict.fromkeys(range(2), REJECTION)
@@ -217,7 +217,7 @@ def test_scenario_011_a_missing_topic_is_created_where_that_is_allowed(broker: B
 
 
 def settings_of(broker: Broker, topic: str) -> dict[str, str | None]:
-    """Returns the settings that are set for the topic itself."""
+    """Returns the settings that are set on the topic itself."""
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         told = admin.describe_configs(ConfigResource(ConfigType.TOPIC, topic))
     return {each.name: each.value for each in told if each.source == "DYNAMIC_TOPIC_CONFIG"}
@@ -239,7 +239,7 @@ def test_scenario_013_a_compacted_topic_takes_no_copy_without_a_key(broker: Brok
 
 
 def reject_all(shared: SharedTopic, *sizes: int) -> list[Copy]:
-    """Rejects one record of each size, with copies of key and value enabled. Returns the copies."""
+    """Produces and rejects one record of each size, with copying of keys and values enabled. Returns the copies."""
     shared.create(shared.queue, {MARK: "true", "max.message.bytes": "500"})
     shared.configure(errors_deadletterqueue_copy_record_enable="true")
     shared.produce(*[b"v" * size for size in sizes])
@@ -458,8 +458,8 @@ def test_scenario_031_the_topic_setting_of_the_group_is_read_for_each_event(brok
 
 
 def rejected_until(shared: SharedTopic, member: RawMember, offsets: range, wanted: list[tuple[int, int]]) -> int:
-    """Rejects one record after another until a record has the wanted history, and returns the record's offset. Kafka
-    applies a setting a moment after it has confirmed the change."""
+    """Rejects one record after another until a record has the wanted history, and returns that record's offset. Several
+    records may be needed, because Kafka applies a setting a moment after it has confirmed the change."""
     for offset in offsets:
         assert member.acknowledge((offset, offset, REJECT)) is NONE
         if shared.settled(offset)[offset] == wanted:

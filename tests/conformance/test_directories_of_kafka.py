@@ -1,4 +1,4 @@
-"""Tests that Odradek serves the same contents as Kafka itself from directories that Apache Kafka wrote."""
+"""Tests that Odradek serves the same contents as Kafka from directories that Apache Kafka wrote."""
 
 import re
 import time
@@ -19,7 +19,7 @@ DAY_MS = 86_400_000
 
 
 def settings(recorded: dict[str, Any]) -> dict[str, object]:
-    """Returns the recorded settings. All expiry times are extended by the age of the recording."""
+    """Returns the recorded settings, with all expiry times extended by the age of the recording."""
     age_ms = int(time.time() * 1000) - recorded["recordedAtMs"]
     return {
         **recorded["settings"],
@@ -61,7 +61,7 @@ def test_groups_have_the_same_state_and_offsets(directory: ServedDirectory) -> N
     expected = directory.expected["groups"]
     assert set(found) == set(expected)
     for name, group in expected.items():
-        group.pop("described", None)  # tests/unit/broker/groups/test_kafka_wrote.py compares the members
+        group.pop("described", None)  # tests/unit/broker/groups/test_kafka_wrote.py compares the members.
         if group["type"] == "Share":  # A share group has no committed offsets to compare.
             del found[name]["offsets"], group["offsets"]
         assert found[name] == group, name
@@ -95,7 +95,7 @@ def test_nothing_that_was_acknowledged_is_missing_after_kill_9(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["plain-4.3.1", "plain-4.4.0"])
 def test_a_served_directory_is_served_again_after_clean_stop_and_kill(name: str, tmp_path: Path) -> None:
-    """Later starts serve the directory as the first start did, both after a clean stop and after a kill."""
+    """Checks that the directory is served with the same contents after a clean stop and after a kill."""
     if not IS_THERE:
         pytest.skip("no oracle kit")
     recorded = served(name)

@@ -1,4 +1,4 @@
-"""Tests that Odradek maps environment variables to settings as the program in the image apache/kafka 4.3.1 does."""
+"""Tests that Odradek derives settings from environment variables like the program in the image apache/kafka 4.3.1."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ def settings_of_kafka(variables: dict[str, str], mounted: str | None, folder: Pa
     if mounted is not None:
         (folder / "mounted/server.properties").write_text(mounted)
     words = ["java", "-cp", run_kafka("classpath").strip(), "kafka.docker.KafkaDockerWrapper", "setup"]
-    # The program then tries to format a directory, which fails without a cluster id. This test does not need it.
+    # The program then tries to format a directory, and fails because there is no cluster id. The test ignores this.
     done = subprocess.run(
         [*words, *(f"--{name}-configs-dir={folder / name}" for name in ("default", "mounted", "final"))],
         env={**{name: value for name, value in os.environ.items() if "KAFKA" not in name.upper()}, **variables},

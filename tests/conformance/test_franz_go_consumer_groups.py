@@ -59,6 +59,6 @@ def test_members_come_and_go(broker: Broker, program: Path, protocol: str) -> No
         "alone again: 6",
         "read again: 0",
     ], ran.stderr
-    with Wire(broker.bootstrap) as wire:  # franz-go may silently fall back to the classic protocol.
+    with Wire(broker.bootstrap) as wire:  # franz-go could have fallen back to the classic protocol without an error.
         listed = wire.ask(ListGroupsRequest(), 5, ListGroupsResponse).groups
     assert [each.group_type for each in listed if each.group_id == group] == [protocol]

@@ -1,7 +1,7 @@
 """Tests that consumers of kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in groups of KIP-848 as with
 Kafka.
 
-With BROKER=kafka the tests use Kafka itself, and expect the same results.
+If BROKER=kafka is set, the tests run against Kafka, and expect the same results.
 """
 
 from collections.abc import Iterator
@@ -33,8 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def story(clients: Tools, broker: Broker, name: str) -> list[str]:
-    """Runs a story with two topics, one of which has a record in each partition. Returns the lines that the program
-    prints."""
+    """Runs a story with two topics, one of which has a record in each partition. Returns the program's output lines."""
     topic = create_topic(broker.bootstrap, name, PARTITIONS)
     more = create_topic(broker.bootstrap, f"{topic}-more", 2)
     SPEAKERS["confluent-kafka"].produce(

@@ -23,8 +23,8 @@ pytestmark = needs_kafka
 
 @pytest.fixture(scope="module", params=["false", "true"], ids=["ordinary", "two-phase"])
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """Yields a broker that refuses two-phase commit, and then one that allows it. Clients that do not request two-phase
-    commit (InitProducerId v5) must get the same responses from both brokers."""
+    """Yields a broker that refuses two-phase commit, then one that allows it. Clients that do not request two-phase
+    commit (InitProducerId v5) must get the same responses from both."""
     settings = {"offsets.topic.num.partitions": 4, "transaction.two.phase.commit.enable": request.param}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         yield running
@@ -79,7 +79,7 @@ def test_a_zombie_is_fenced(clients: Tools, broker: Broker, topic: str) -> None:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(clients: Tools, broker: Broker, topic: str) -> None:
-    """The broker looks for expired transactions every ten seconds
+    """Checks that the broker aborts an expired transaction. It looks for such transactions every ten seconds
     (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
     refused, seen = story(clients, broker, topic, "timeout")
     assert refused in ("commit: ProducerFencedException", "commit: InvalidProducerEpochException")
@@ -111,8 +111,8 @@ def test_transactions_lists_and_describes(tools: Tools, at: tuple[str, str], bro
 
 
 def test_transactions_aborts_an_open_transaction(tools: Tools, at: tuple[str, str], broker: Broker, topic: str) -> None:
-    """The tool aborts the transaction by its start offset. The marker goes directly to the partition, as for a hanging
-    transaction."""
+    """The tool identifies the transaction by its start offset. The marker is sent directly to the partition, as for a
+    hanging transaction."""
     name = f"{topic}-open"
     story(tools, broker, topic, "open", name)
     hanging = tools.run("transactions", *at, "find-hanging", "--broker-id", 1, "--max-transaction-timeout", 0).lines
@@ -129,8 +129,8 @@ def test_transactions_aborts_an_open_transaction(tools: Tools, at: tuple[str, st
 
 
 def test_transactions_finds_and_aborts_a_hanging_transaction(tools: Tools, tmp_path: Path) -> None:
-    """The transaction is open in the partition and unknown to its coordinator. It is an hour old, which exceeds the
-    tool's limit of fifteen minutes."""
+    """The transaction is open in the partition but unknown to its coordinator. It is an hour old, which is more than
+    the tool's limit of fifteen minutes."""
     with new_broker(tmp_path / "data", {"transaction.partition.verification.enable": "false"}) as broker:
         at = ("--bootstrap-server", broker.bootstrap)
         topic = create_topic(broker.bootstrap, "hangs")
@@ -176,7 +176,7 @@ def test_the_transaction_log_is_read_as_kafkas(tools: Tools, broker: Broker, top
     logs = sorted(str(path) for path in broker.data_dir.glob("__transaction_state-*/*.log") if path.stat().st_size)
     printed = tools.run("dump-log", "--transaction-log-decoder", "--files", ",".join(logs)).lines
     values = [json.loads(line.split(" payload: ")[1]) for line in printed if f'"transactionalId":"{name}"' in line]
-    # The first state is Empty. After that, each transaction is open, prepared, and ended.
+    # The first state is Empty. Each transaction is then ongoing, prepared and completed.
     assert [value["data"]["transactionStatus"] for value in values] == [0, *([1, 2, 4] * 3)]
     assert {value["version"] for value in values} == {"1"}
     epochs = [value["data"]["producerEpoch"] for value in values]

@@ -1,8 +1,9 @@
-"""Tests of Apache Kafka on directories with transactional acknowledgements, which no Kafka release supports (ADR 35).
+"""Tests that Apache Kafka starts on directories with transactional acknowledgements, which no Kafka release supports
+(ADR 35).
 
 Kafka does not start while `odradek.share.transactions` is finalised. After that feature is lowered, Kafka 4.4.0 starts;
-4.3.1 starts if `share.version` is also 1. Their share consumers continue where ours stopped. If Kafka reads a directory
-that still has pending acknowledgements, it delivers their records again.
+Kafka 4.3.1 also requires `share.version` 1. Kafka's share consumers then continue where ours stopped. If Kafka reads a
+directory that still has pending acknowledgements, it delivers the affected records again.
 """
 
 import re
@@ -49,13 +50,14 @@ def set_level(broker: Broker, feature: str, level: int, upgrade_type: int = SAFE
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder that contains these data directories. The queue has ten records. Except in `new` and `alone`, a
-    committed transaction has accepted records 0 to 2, and a second transaction, which is not committed, records 3 to 5.
+    """Returns a folder with the data directories listed below. The queue has ten records. Except in `new` and `alone`,
+    a committed transaction has accepted records 0 to 2, and a second, uncommitted transaction has accepted records 3 to
+    5.
 
-    new      the feature is raised, and no record is acknowledged yet
+    new      the feature is raised, and no record has been acknowledged
     alone    like `new`, but share.version is lowered to 1, which both Kafka releases support
     pending  the second transaction is open
-    lowered  the second transaction is aborted, and the feature lowered; share.version is 2, which only 4.4 supports
+    lowered  the second transaction is aborted, and the feature is lowered; share.version is 2, which only 4.4 supports
     plain    like `lowered`, but share.version is lowered to 1
     spilled  like `plain`, but with the share state of `pending`
 
@@ -93,7 +95,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def abort(broker: Broker) -> None:
-    """Aborts the transaction, as another owner of the transactional id would."""
+    """Aborts the transaction, as a new owner of the transactional id would."""
     request = InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=60_000)
     with Wire(broker.bootstrap) as wire:
         wait_for("the abort", lambda: wire.ask(request, 4).error_code == 0)
@@ -134,8 +136,8 @@ def copied(directory: Path, to: Path) -> Path:
 
 
 def test_kafka_delivers_only_the_records_without_committed_acknowledgements(kafka: Broker) -> None:
-    """Records with pending acknowledgements are delivered for the second time. The killed broker also held the other
-    records, but their first delivery was not stored."""
+    """Kafka delivers records with pending acknowledgements for the second time. The killed broker had also delivered
+    the remaining records once, but had not stored that delivery."""
     with worker(kafka.bootstrap, QUEUE, GROUP) as consumer:
         records = first_of(consumer)
         assert [record.offset for record in records] == list(range(3, 10))
@@ -163,7 +165,7 @@ def test_we_go_on_where_kafka_stopped(kafka: Broker) -> None:
 
 
 def test_kafkas_own_tools_and_clients_raise_the_feature_and_go_on_beside_it(tools: Tools, tmp_path: Path) -> None:
-    """Kafka's tools and clients ignore unknown parts of ApiVersions (K4)."""
+    """Kafka's tools and clients ignore the parts of ApiVersions that they do not know (K4)."""
     with BrokerProcess(tmp_path / "data", SETTINGS) as ours:
         at = ("--bootstrap-server", ours.bootstrap)
         tools.run("features", *at, "upgrade", "--feature", f"{OWN}=1")

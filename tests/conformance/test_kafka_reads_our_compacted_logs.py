@@ -25,7 +25,8 @@ class CleanedLog(NamedTuple):
 @pytest.fixture(scope="module")
 def cleaned(tmp_path_factory: pytest.TempPathFactory) -> CleanedLog:
     scene = CompactedLog(replace(COMPACT, segment_bytes=20_000, index_interval_bytes=300))
-    scene.append(("key-0", "the only record of an active producer"), producer_id=9)  # Compaction leaves an empty batch.
+    # Compaction leaves an empty batch in its place.
+    scene.append(("key-0", "the only record of an active producer"), producer_id=9)
     rng = Random(3)
     sequences = {1: 0, 2: 0}
     for step in range(600):

@@ -1,7 +1,7 @@
-"""Tests that DumpLogSegments reads every kind of file that Odradek wrote under load, and reports no fault.
+"""Tests that DumpLogSegments reads every type of file that Odradek wrote under load, without complaints.
 
-The tests ignore the message `-1 is followed by N` about segments that do not begin at 0. The tool prints this message
-for intact files of Kafka too.
+The tests ignore the message `-1 is followed by N` about segments that do not begin at offset 0. The tool prints it for
+Kafka's own intact files too.
 """
 
 import re
@@ -67,8 +67,8 @@ def dump(tools: Tools, files: list[Path], *options: str) -> ToolResult:
 
 
 def complaints(ran: ToolResult) -> list[str]:
-    """Returns the lines that report a fault. Lines that print a record or batch are left out, because they show its
-    content."""
+    """Returns the lines that report a fault. Lines that print a record or batch are left out, because the content could
+    look like a complaint."""
     lines = (ran.stdout + ran.stderr).splitlines()
     printed = re.compile(r"^(baseOffset|\| offset|offset|timestamp|Dumping|Starting|Log starting|producerId)")
     return [

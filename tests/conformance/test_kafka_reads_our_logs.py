@@ -1,7 +1,7 @@
-"""Tests that Kafka's DumpLogSegments reads every file of a log that Odradek wrote, and reports no fault.
+"""Tests that Kafka's DumpLogSegments reads every file of a log that Odradek wrote, without complaints.
 
-For segments that do not begin at 0, the tool prints `-1 is followed by N`, which it also prints for intact files of
-Kafka.
+For segments that do not begin at offset 0, the tool prints `-1 is followed by N`, as it does for Kafka's own intact
+files.
 """
 
 from __future__ import annotations
@@ -123,5 +123,5 @@ def test_the_producers_are_read_as_we_meant_them(tools: Tools, closed: Log) -> N
         assert f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_data_offset} " in line
         first_offset = entry.current_txn_first_offset
         assert ("OptionalLong.empty" if first_offset is None else f"OptionalLong[{first_offset}]") in line
-    # There is a snapshot for each segment but the first, and one for the end of the log.
+    # There is a snapshot for each segment except the first, and one for the log end offset.
     assert len(files(closed, ".snapshot").split(",")) == len(closed.segments)

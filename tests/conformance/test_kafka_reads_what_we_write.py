@@ -1,8 +1,8 @@
 """Tests that Kafka's codec reads every message that Odradek's codec writes, at every version, and writes the same bytes
 again.
 
-Recorded exchanges contain only what clients happened to send. Here the values are random, and internal records are
-included.
+Recorded exchanges contain only messages that clients happened to send. Here the values are random, and records of
+internal topics are included.
 """
 
 import subprocess

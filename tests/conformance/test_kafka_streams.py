@@ -1,9 +1,8 @@
-"""Tests that Kafka Streams itself counts words exactly once with `group.protocol=streams`:
-docs/spec/streams-groups.md#s12.
+"""Tests that Kafka Streams counts words exactly once with `group.protocol=streams`: docs/spec/streams-groups.md#s12.
 
-The word count has a repartition topic, a changelog and standby tasks. Its updates of a word are 1, 2, 3 and so on, each
-once and in order, whichever process is killed in the meantime. With BROKER=kafka the tests use Kafka itself, and expect
-the same results.
+The word count has a repartition topic, a changelog and standby tasks. The updates of each word are 1, 2, 3 and so on,
+without gaps or repetitions, no matter which process is killed. If BROKER=kafka is set, the tests run against Kafka, and
+expect the same results.
 """
 
 import itertools
@@ -46,7 +45,7 @@ def class_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def new_application(broker: Broker, class_paths: dict[str, str], tmp_path: Path) -> Iterator[NewApplication]:
-    """Yields a function that creates an application with a release of kafka-streams."""
+    """Yields a function that creates an application for a release of kafka-streams."""
     made: list[Application] = []
 
     def make(release: str) -> Application:

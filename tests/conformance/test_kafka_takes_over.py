@@ -1,5 +1,5 @@
-"""Tests that Apache Kafka starts on a directory that Odradek wrote and continues it, and that Odradek continues where
-Kafka stopped."""
+"""Tests that Apache Kafka starts on a directory that Odradek wrote and continues it, and that Odradek then continues
+where Kafka stopped."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ def write(broker: Broker, topic: str, *values: str) -> None:
 
 
 def read(broker: Broker, topic: str, count: int) -> list[str]:
-    """Returns the values of the first `count` records of partition 0, and of any records after them."""
+    """Returns the values of the first `count` records of partition 0 and of any further records."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[str] = []
@@ -78,7 +78,8 @@ def topics(broker: Broker) -> dict[str, int]:
 @pytest.mark.parametrize("stop", [Broker.stop, Broker.kill9], ids=["stopped", "killed"])
 @pytest.mark.parametrize("release", EMULATED)
 def test_a_directory_goes_from_us_to_kafka_and_back(tmp_path: Path, release: str, stop: Stop) -> None:
-    """Kafka and Odradek share the directory, because no file format has changed (P7 of docs/spec/kafka-4.4.md#s6-1)."""
+    """Kafka and Odradek use the directory in turn, because no file format differs (P7 of
+    docs/spec/kafka-4.4.md#s6-1)."""
     data = tmp_path / "data"
     ours = BrokerProcess(data, SETTINGS, emulate=EMULATED[release])
     ours.start()

@@ -1,7 +1,9 @@
-"""Tests of a downgrade to Apache Kafka, which does not know KeepPreparedTxn, on a directory with transactions in doubt.
+"""Tests of a downgrade to Apache Kafka, which does not support KeepPreparedTxn, with transactions in doubt in the
+directory.
 
-Kafka keeps these transactions, because their timeout never expires, and ends them by the producer id and epoch that
-wrote them. It does not know the producer id and epoch that a recovery received; see docs/using-transactions.md.
+Kafka keeps these transactions, because their timeout never expires. It lets a client end them with the producer id and
+epoch that wrote them, but does not know the producer id and epoch that a recovery received; see
+docs/using-transactions.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +28,7 @@ pytestmark = needs_kafka
 E = ErrorCode
 NEVER_MS = 2**31 - 1
 OURS: dict[str, object] = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 4}
-# Kafka looks for expired transactions continuously, so that the test would notice an abort.
+# Kafka looks for expired transactions continuously, so the test would notice an abort.
 KAFKAS: dict[str, object] = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
 
 
@@ -53,7 +55,9 @@ def test_kafka_keeps_prepared_transactions_and_ends_them_with_their_original_id_
     pairs: dict[str, Pair] = {}
     kept: dict[str, Pair] = {}
     with BrokerProcess(tmp_path / "data", OURS, emulate=EMULATED[release]):
-        pass  # The directory starts with the levels of that release. A broker that emulates 4.3 has no KeepPreparedTxn.
+        # This formats the directory at the levels of that release. A broker that emulates 4.3 does not offer
+        # KeepPreparedTxn.
+        pass
     ours = BrokerProcess(tmp_path / "data", OURS)
     with ours, client(ours) as on_ours:
         for name in [*names, "ordinary"]:
@@ -78,18 +82,18 @@ def test_kafka_keeps_prepared_transactions_and_ends_them_with_their_original_id_
         for name in names[:5]:
             code = on_kafka.end(name, pairs[name], commit="abort" not in name)
             assert code is E.NONE, name
-            # Kafka responds when the decision is written, and writes the markers afterwards.
+            # Kafka responds once the decision is stored, and writes the markers afterwards.
             wait_for("the markers", partial(is_complete, on_kafka, name))
             assert read(kafka, name) == ([] if "abort" in name else [b"prepared"]), name
-        # Kafka does not know the producer id and epoch of the recovery. A new owner aborts the transaction without
-        # noticing.
+        # Kafka does not know the producer id and epoch that the recovery received. A new owner of the id aborts the
+        # transaction without a warning.
         assert on_kafka.end("kept-asked", kept["kept-asked"], commit=True) is E.PRODUCER_FENCED
         assert on_kafka.init("kept-new", two_phase=False).error_code == 0
         assert on_kafka.describe("kept-new").transaction_state == "Empty"
         assert read(kafka, "kept-new") == []
         kafka.stop()
 
-    # The transaction that Kafka did not end is unchanged.
+    # The transaction that Kafka refused to end is unchanged.
     with ours, client(ours) as on_ours:
         assert on_ours.end("kept-asked", kept["kept-asked"], commit=True) is E.NONE
         assert read(ours, "kept-asked") == [b"prepared"]

@@ -1,4 +1,4 @@
-"""Tests that kafka-consumer-groups and DumpLogSegments of Kafka 4.3.1 read and change groups of KIP-848 as they do with
+"""Tests that kafka-consumer-groups and DumpLogSegments of Kafka 4.3.1 show and change groups of KIP-848 as with
 Kafka."""
 
 import re
@@ -60,7 +60,7 @@ def topic(broker: Broker) -> str:
 
 
 def member(broker: Broker, group: str, topic: str, **settings: object) -> Consumer:
-    """Returns a member that has both partitions, and has read and committed all records."""
+    """Returns a member that owns both partitions, and has consumed and committed all records."""
     given: dict[str, object] = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": group,
@@ -149,8 +149,8 @@ def test_consumer_groups_resets_and_deletes_once_the_group_is_empty(
 
 
 def test_dump_log_decodes_every_record_of_consumer_groups(tools: Tools, tmp_path: Path) -> None:
-    """The tool decodes keys 3 to 8 and 16, with values and as tombstones. Kafka 4.3 writes key 4 only with
-    tombstones."""
+    """Checks that the tool decodes keys 3 to 8 and 16, both with values and as tombstones. Kafka 4.3 writes key 4 only
+    as a tombstone."""
     with new_broker(tmp_path / "data", SETTINGS) as broker:
         topic = create_topic(broker.bootstrap, "t", partitions=2)
         CONFLUENT.produce(broker.bootstrap, topic, MESSAGES)

@@ -1,5 +1,5 @@
-"""Tests that kafka-share-groups, kafka-configs and DumpLogSegments of Kafka 4.3.1 work with share groups as they do
-with Kafka."""
+"""Tests that kafka-share-groups, kafka-configs and DumpLogSegments of Kafka 4.3.1 work with share groups as with
+Kafka."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +80,8 @@ def test_settings_of_groups_are_altered_and_described(tools: Tools, broker: Brok
 
 
 def test_dump_log_and_inspect_say_the_same_of_every_record(tools: Tools, broker: Broker) -> None:
-    """This test runs last, because it reads everything that the tests above made the broker write."""
+    """Checks that both tools decode every record in the same way. Must run last, because it reads everything that the
+    tests above made the broker write."""
     broker.stop()
     types: set[Any] = set()
     for topic, decoder in (

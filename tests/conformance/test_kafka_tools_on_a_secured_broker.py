@@ -1,7 +1,7 @@
-"""Tests that Kafka's own tools set up users and rights over SASL_SSL, work with these rights, and are refused in the
+"""Tests that Kafka's tools create users and ACLs over SASL_SSL, work with the granted rights, and are refused in the
 same cases as with Kafka.
 
-The broker's settings and the files that the tools read are those of examples/secure. Rules: docs/spec/security.md#s5-1.
+The broker's settings and the tools' properties files are those of examples/secure. Rules: docs/spec/security.md#s5-1.
 """
 
 from __future__ import annotations

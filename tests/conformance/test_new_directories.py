@@ -1,4 +1,4 @@
-"""Tests of the contents of a new directory, and of the initial levels of an older directory:
+"""Tests of the contents of a new directory, and of the initial feature levels in an older directory:
 docs/spec/kafka-4.4.md#s6-1.
 
 Kafka formats directories of both releases and starts on them. Odradek starts on new directories, and on copies of
@@ -39,7 +39,8 @@ METADATA = "__cluster_metadata-0"
 SNAPSHOT = f"{METADATA}/00000000000000000000-0000000000.checkpoint"
 IN_ROOT = "bootstrap.checkpoint"
 LOG = f"{METADATA}/00000000000000000000.log"
-HEADER = struct.Struct(">hqb")  # SnapshotHeader: version, time of the last contained record, tags
+# SnapshotHeader: version, timestamp of the last contained record, number of tagged fields
+HEADER = struct.Struct(">hqb")
 LEVELS = {
     "metadata.version": 33,
     "eligible.leader.replicas.version": 1,
@@ -53,7 +54,7 @@ OF_BEFORE = LEVELS | {"metadata.version": 30, "share.version": 1}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], Path]:
-    """Returns directories on which a broker was started and stopped, by the broker's name and its actual or emulated
+    """Returns directories on which a broker was started and stopped, by the broker's name and its real or emulated
     release."""
     folder = tmp_path_factory.mktemp("made")
     found = {}
@@ -68,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], P
 
 
 def batches_of(path: Path) -> list[tuple[bool, list[tuple[bytes | None, bytes | None]]]]:
-    """Returns for each batch of a file whether it is a control batch, and the keys and values of its records."""
+    """Returns, for each batch of a file, whether it is a control batch, and the keys and values of its records."""
     data = path.read_bytes()
     return [
         (header.is_control, [(record.key, record.value) for record in records_of(data, position)])
@@ -98,8 +99,8 @@ def finalised(broker: Broker) -> dict[str, int]:
 def test_a_new_directory_has_its_first_levels_in_a_snapshot_of_the_metadata_that_stays(
     made: Mapping[tuple[str, str], Path], name: str
 ) -> None:
-    """The first levels are in a snapshot, which is still there after the first start (P1 and P5). Like every file of
-    Odradek, the snapshot is accessible to its owner only. Unlike Kafka's snapshot, it is writable."""
+    """The initial feature levels are in a snapshot, which is still there after the first start (P1 and P5). Like every
+    file of Odradek, the snapshot is accessible only to its owner. Unlike Kafka's snapshot, it is writable."""
     of_4_4, of_4_3 = made[name, REFERENCE], made[name, BEFORE]
     assert ((of_4_4 / SNAPSHOT).exists(), (of_4_4 / IN_ROOT).exists()) == (True, False)
     assert ((of_4_3 / SNAPSHOT).exists(), (of_4_3 / IN_ROOT).exists()) == (False, True)
@@ -122,8 +123,8 @@ def test_the_snapshot_has_a_header_the_levels_in_their_order_and_a_footer(
 def test_the_snapshot_differs_from_kafkas_in_its_times_alone(
     made: Mapping[tuple[str, str], Path], release: str, path: str
 ) -> None:
-    """Only times differ between the snapshots of both brokers (P2). The header has the time of formatting in the
-    snapshot of 4.4.0, and 0 in the file of 4.3.1."""
+    """The snapshots of both brokers differ only in timestamps (P2). The header has the time of formatting in 4.4.0, and
+    0 in 4.3.1."""
     headers = []
     for name in ("kafka", "odradek"):
         [(_, [(key, header)]), *rest] = batches_of(made[name, release] / path)
@@ -135,7 +136,8 @@ def test_the_snapshot_differs_from_kafkas_in_its_times_alone(
 
 
 def test_meta_properties_are_those_of_4_3_1(made: Mapping[tuple[str, str], Path]) -> None:
-    """The file `meta.properties` has the same properties as in 4.3.1, besides those that only Odradek reads (P3)."""
+    """The file `meta.properties` has the same properties as in 4.3.1, apart from properties that only Odradek reads
+    (P3)."""
     names = {
         (name, release): sorted(
             line.partition("=")[0]
@@ -154,7 +156,8 @@ def test_meta_properties_are_those_of_4_3_1(made: Mapping[tuple[str, str], Path]
 def test_the_first_start_appends_the_levels_in_a_transaction_and_registers_the_broker(
     made: Mapping[tuple[str, str], Path], name: str, release: str
 ) -> None:
-    """The first start writes the feature levels in a transaction of the metadata log, and registers the broker (P4)."""
+    """The first start appends the feature levels to the metadata log in a transaction, and registers the broker
+    (P4)."""
     found = list(records(made[name, release] / LOG))
     end = next(at for at, each in enumerate(found) if isinstance(each, EndTransactionRecord))
     begin, *of_levels, min_isr = found[:end]
@@ -175,8 +178,7 @@ def test_the_first_start_appends_the_levels_in_a_transaction_and_registers_the_b
 def test_the_file_of_an_older_directory_stays_and_is_read_where_there_is_no_snapshot(
     made: Mapping[tuple[str, str], Path], tmp_path: Path, name: str, is_new: bool
 ) -> None:
-    """The file stays and is read in a directory that Kafka 4.3.1 formatted (P6), both at its first start and at a later
-    one."""
+    """In a directory that Kafka 4.3.1 formatted, the file is kept, and read at the first and at later starts (P6)."""
     directory = tmp_path / "data"
     shutil.copytree(made["kafka", BEFORE], directory)
     if is_new:

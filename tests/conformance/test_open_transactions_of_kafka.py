@@ -1,7 +1,7 @@
-"""Tests that a transaction that was open when Apache Kafka stopped is still open in Odradek, which can finish it.
+"""Tests that a transaction that was open when Apache Kafka stopped is still open in Odradek, and can be ended there.
 
 The transaction `open-tvN` has one record in each partition of `ledger`, and offset 7 of `source-0` for the group
-`copiers`. In ledger-0, a record outside of any transaction follows it. See the README of the oracle kit's data.
+`copiers`. In ledger-0 it is followed by a record outside of any transaction. See the README of the oracle kit's data.
 """
 
 import time
@@ -42,7 +42,7 @@ NOT_YET = {
 
 @dataclass(slots=True)
 class StartedOnKafka:
-    """A broker that runs on a directory from Kafka."""
+    """A broker that was started on a directory of Kafka."""
 
     name: str
     broker: Broker
@@ -56,7 +56,7 @@ class StartedOnKafka:
         return f"open-tv{self.transaction_version}"
 
     def ask(self, request: Message, version: int, kind: type[Any]) -> Any:
-        """Sends a request, and repeats it after errors that a client would retry."""
+        """Sends a request, and repeats it after retriable errors."""
         with Wire(self.broker.bootstrap) as wire:
             found: list[Any] = []
 
@@ -83,14 +83,14 @@ class StartedOnKafka:
             assert (answer.producer_id, answer.producer_epoch) == (PRODUCER_ID, PRODUCER_EPOCH + 1)
 
     def fence(self) -> None:
-        """Takes over the transactional id, as a successor would."""
+        """Takes over the transactional id, as a new producer would."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
         answer = self.ask(request, 4, InitProducerIdResponse)
         assert (answer.error_code, answer.producer_id) == (0, PRODUCER_ID)
         assert answer.producer_epoch > PRODUCER_EPOCH
 
     def transactions(self) -> dict[str, Any]:
-        """Returns all transactions in the form of served.json."""
+        """Returns all transactions in the format of served.json."""
         with Wire(self.broker.bootstrap) as wire:
             listed = wire.ask(ListTransactionsRequest(), 1, ListTransactionsResponse).transaction_states
             request = DescribeTransactionsRequest(transactional_ids=[one.transactional_id for one in listed])
@@ -108,8 +108,8 @@ class StartedOnKafka:
         }
 
     def state(self) -> str | None:
-        """Returns the state of the transaction. Returns None while its coordinator is loading, because the list only
-        has loaded transactions."""
+        """Returns the state of the transaction, or None while its coordinator is loading, because only loaded
+        transactions are listed."""
         found = self.transactions().get(self.transactional_id)
         return None if found is None else str(found["state"])
 
@@ -150,8 +150,8 @@ def values(left: StartedOnKafka, partition: int) -> list[bytes | None]:
 
 
 def check_finished(left: StartedOnKafka, *, committed: bool, most_markers: int = 1) -> None:
-    """Checks that everything is stable, and that records and offset are visible if the transaction is committed, and
-    hidden otherwise."""
+    """Checks that the transaction has ended everywhere, and that its records and offset are visible if and only if it
+    is committed."""
     wait_for("the end of the transaction", lambda: left.state() == ("CompleteCommit" if committed else "CompleteAbort"))
     partitions = observed(left, lambda observer: observer.topics())["ledger"]["partitions"]
     for index, partition in enumerate(partitions):
@@ -167,8 +167,8 @@ def check_finished(left: StartedOnKafka, *, committed: bool, most_markers: int =
 
 
 def span(ranges: list[list[int]]) -> tuple[int, int]:
-    """Returns the start and the exclusive end of the last run of offsets. The record of the open transaction would
-    begin a run."""
+    """Returns the start and the exclusive end of the last run of offsets, which the open transaction's record
+    begins."""
     first, last = ranges[-1]
     return first, last + 1
 
@@ -204,5 +204,5 @@ def test_it_outlives_further_crashes(left: StartedOnKafka) -> None:
     left.end(commit=True)
     left.broker.kill9()
     left.broker.start()
-    # The end may not have been stored yet. In this case the markers are written again.
+    # If the completion was not stored before the kill, the markers are written a second time.
     check_finished(left, committed=True, most_markers=2)

@@ -1,4 +1,4 @@
-"""Tests that Odradek's share consumer works with Kafka 4.3.1 in the scenarios of
+"""Tests that Odradek's share consumer works with Kafka 4.3.1, in the scenarios of
 tests/clients/test_own_share_consumer.py."""
 
 from collections.abc import Iterator

@@ -87,14 +87,14 @@ def stored(wire: Wire, row: ProduceCase, offset: int) -> bytes:
 
 
 def without_the_time(text: str | None, row: ProduceCase) -> str | None:
-    """Removes times and topic names, which differ between Kafka and Odradek."""
+    """Removes timestamps and topic names, which differ between Kafka and Odradek."""
     return text and re.sub(r"within \[.*?\]", "within []", text).replace(f"{topic_of(row)}-0", "TOPIC-0")
 
 
 @pytest.mark.parametrize("name", [row.name for row in everything(NOW_MS)])
 def test_kafka_agrees(kafka: Wire, name: str) -> None:
-    """Kafka's response agrees with the row. Rows include M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3, and O5 of
-    #s5-5."""
+    """Checks that Kafka's response agrees with the row. The rows include M1 to M3, M6 and M7 of
+    docs/spec/kafka-4.4.md#s4-3, and O5 of #s5-5."""
     now_ms = time.time_ns() // 1_000_000
     row = next(row for row in everything(now_ms) if row.name == name)
     answer = sent(kafka, row, row.records)
@@ -107,7 +107,7 @@ def test_kafka_agrees(kafka: Wire, name: str) -> None:
         theirs = stored(kafka, row, answer.base_offset)
         if rules.compression is None or bytes(ours) == theirs:
             assert bytes(ours) == theirs
-        else:  # Two libraries may compress the same bytes differently.
+        else:  # The two brokers' compression libraries may produce different bytes.
             (_, our_header), (_, their_header) = next(batches(ours)), next(batches(theirs))
             assert our_header == replace(their_header, batch_length=our_header.batch_length, crc=our_header.crc)
             assert list(records_of(ours)) == list(records_of(theirs))

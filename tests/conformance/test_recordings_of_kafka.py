@@ -52,7 +52,8 @@ def test_kafka_answers_a_recording_of_odradek_alike(tmp_path: Path) -> None:
 
 
 def test_odradek_answers_requests_that_kafka_4_4_changed_like_the_running_kafka(tmp_path: Path) -> None:
-    """The recording in the repository was made in the same way. This test makes a new recording."""
+    """Makes a new recording in the same way as the recording in the repository, and compares Odradek's answers with
+    it."""
     recording = tmp_path / "recording"
     record(recording, tmp_path)
     check_alike(recording)

@@ -1,5 +1,5 @@
 """Tests that emulated releases offer the same APIs, features and settings as the real ones, and give the same answers
-to requests that releases answer differently.
+to requests whose answers depend on the release.
 
 Each exception must be listed in `ABSENT` or `ANSWERED_DIFFERENTLY`.
 """
@@ -59,7 +59,7 @@ ABSENT = frozenset(
         *("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"),
     }
 )
-# 3.9 refuses each feature separately. 4.0 refuses the request as a whole, and so does an emulated 3.9.
+# 3.9 refuses each feature update separately. 4.0 refuses the complete request, and so does an emulated 3.9.
 ANSWERED_DIFFERENTLY: Mapping[str, frozenset[str]] = {"3.9": frozenset({"UpdateFeatures"})}
 
 
@@ -113,7 +113,7 @@ def test_apis_and_versions_are_those_of_the_release_but_for_the_known_difference
     assert all(least >= lowest and most == highest for (lowest, highest), (least, most) in differing.values()), (
         differing
     )
-    # Only versions that 4.0 removed (KIP-896) are missing.
+    # The only versions missing are those that 4.0 removed (KIP-896).
     assert not differing or pair.name == "3.9", differing
 
 
@@ -137,7 +137,7 @@ def outcome_of(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> objec
 
 
 def codes(answer: object) -> list[int]:
-    """Returns the error codes of a response in their order."""
+    """Returns the error codes of a response, in order of appearance."""
     found: list[int] = []
     if isinstance(answer, list):
         for each in answer:
@@ -151,8 +151,8 @@ def codes(answer: object) -> list[int]:
 
 @needs_kafka
 def test_a_version_beyond_the_range_is_met_as_by_the_release(pair: Pair) -> None:
-    """For each API, the release and its emulation give the same answer to the version after the last supported one. The
-    body of the request is encoded as in the last version."""
+    """For each API, the release and its emulation give the same answer to the first version that they do not support.
+    The request's body is encoded at the highest supported version."""
     both = pair.ranges(pair.ours)
     differing = {}
     for api in ApiKey:
@@ -168,7 +168,7 @@ def test_a_version_beyond_the_range_is_met_as_by_the_release(pair: Pair) -> None
 
 
 def questions() -> Iterator[Message]:
-    """Yields requests that releases answer differently, or whose responses depend on features."""
+    """Yields requests whose answers depend on the release or on feature levels."""
     yield ConsumerGroupHeartbeatRequest(group_id="modern", member_epoch=0, rebalance_timeout_ms=1_000)
     yield ConsumerGroupDescribeRequest(group_ids=["missing"])
     yield DescribeGroupsRequest(groups=["missing"])
@@ -200,7 +200,7 @@ def questions() -> Iterator[Message]:
 @needs_kafka
 def test_requests_at_the_edge_of_the_release_have_its_answers(pair: Pair) -> None:
     both = pair.ranges(pair.ours)
-    for bootstrap in (pair.kafka, pair.ours):  # This creates the coordinators' topics.
+    for bootstrap in (pair.kafka, pair.ours):  # This creates the internal topics of the coordinators.
         for name, kind in (("group-1", "group"), ("t", "transaction")):
             settle_coordinator(bootstrap, name, kind)
     differing: dict[str, Any] = {}
@@ -224,8 +224,7 @@ POLL_INTERVAL_S = 0.05
 
 
 def settled(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> object:
-    """Sends a frame until the response has no error code of a coordinator that is still loading. Returns the
-    outcome."""
+    """Sends a frame until the response has no error code of a loading coordinator. Returns the outcome."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         found = outcome_of(bootstrap, frame, api, version)
@@ -252,7 +251,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def beyond(kafka: Cluster, ranges: Mapping[str, list[int]]) -> set[tuple[str, int]]:
-    """Returns the API and version of each client request that the release does not support."""
+    """Returns the API and version of each request that the release does not support."""
     asked = {(each["api"], each["version"]) for each in kafka.requests()}
     return {
         (api, version)
@@ -276,7 +275,7 @@ def test_franz_go_agrees_on_the_versions_of_the_release(
         ran = subprocess.run(
             [program, kafka.bootstrap, topic, "g", protocol], capture_output=True, text=True, timeout=120
         )
-        # Without group.version, franz-go silently falls back to the classic protocol.
+        # Without group.version, franz-go falls back to the classic protocol without an error.
         assert ran.stdout.splitlines()[-1:] == ["read again: 0"], ran.stderr
         assert beyond(kafka, ranges) == set()
         if protocol == "consumer" and name != "3.9":

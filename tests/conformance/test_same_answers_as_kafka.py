@@ -1,7 +1,7 @@
-"""Tests that Apache Kafka and Odradek give the same responses to the same requests, valid and invalid, at every
-version. Odradek emulates the release of Kafka that it is compared with.
+"""Tests that Apache Kafka and Odradek give the same responses to the same valid and invalid requests, at every version.
+Odradek emulates the release of Kafka with which it is compared.
 
-With BROKER=kafka, a second Kafka replaces Odradek. Any difference is then a fault of the comparison.
+If BROKER=kafka is set, a second Kafka replaces Odradek. Any difference is then a fault of the comparison.
 """
 
 import json
@@ -44,8 +44,8 @@ SETTINGS: dict[str, object] = {
     "offsets.topic.num.partitions": 4,
     "group.min.session.timeout.ms": 100,
     "group.consumer.assignment.interval.ms": 0,
-    # The scripts write records that are years old. With the defaults, the broker would delete them, and would forget a
-    # producer between two of its batches.
+    # The scripts write records that are years old. With the default settings, the broker would delete them, and would
+    # forget a producer between two of its batches.
     "log.retention.ms": -1,
     "producer.id.expiration.check.interval.ms": 3_600_000,
 }
@@ -68,7 +68,7 @@ SCRIPTS: dict[Script, int] = {
     **frames_script.SCRIPTS,
     **kafka_4_4_script.SCRIPTS,
     **created_again_script.SCRIPTS,
-    **repeated_script.SCRIPTS,  # last, because some of its groups stay in states that ListGroups would show
+    **repeated_script.SCRIPTS,  # last, because some of its groups remain in states that ListGroups would show
 }
 
 LOWEST = (
@@ -98,8 +98,8 @@ def place(broker: Broker) -> Place:
 
 @pytest.fixture(scope="session", params=EMULATED)
 def release(request: pytest.FixtureRequest) -> str:
-    """Returns the release that is compared. The scope is the session, so that pytest does not alternate between
-    releases, which would restart the brokers for each case."""
+    """Returns the release to compare with. The session scope makes pytest run all cases of one release first, instead
+    of restarting the brokers for each case."""
     return str(request.param)
 
 
@@ -121,7 +121,7 @@ def trace_of(script: Script, version: int, where: Place) -> Trace:
 
 
 def lowest(script: Script, key: int) -> int:
-    """Returns the lowest version to compare. Produce 0 to 2 are advertised, as librdkafka requires, but not
+    """Returns the lowest version to compare. Produce 0 to 2 are advertised, which librdkafka requires, but they are not
     supported."""
     return max(KAFKA_VERSIONS[REFERENCE][key][0], 3 if key == 0 else 0, LOWEST.get(script, 0))
 

@@ -1,7 +1,7 @@
-"""Tests that groups of both protocols get the same responses from Odradek as from Kafka, under every
+"""Tests that groups of both protocols get the same responses from Odradek as from Kafka, under each
 `group.consumer.migration.policy` except the default.
 
-tests/conformance/test_same_answers_as_kafka.py uses the default, which is bidirectional.
+tests/conformance/test_same_answers_as_kafka.py covers the default, which is bidirectional.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
 
-SCRIPTS: dict[Script, int] = {  # by script: the version at which it runs
+SCRIPTS: dict[Script, int] = {  # version at which each script runs
     consumer_groups_script.upgrade: 1,
     consumer_groups_script.classic_joins: 1,
     group_types_script.offset_commit: 9,

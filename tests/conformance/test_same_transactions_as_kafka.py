@@ -1,7 +1,7 @@
 """Tests that Apache Kafka and Odradek give the same responses to transactional requests, at every version and every
-transaction.version. Odradek emulates the release of Kafka that it is compared with.
+transaction.version. Odradek emulates the release of Kafka with which it is compared.
 
-UpdateFeatures changes the level of both brokers at run time. With BROKER=kafka, a second Kafka replaces Odradek.
+UpdateFeatures changes the level of both brokers at run time. If BROKER=kafka is set, a second Kafka replaces Odradek.
 """
 
 import time
@@ -44,11 +44,11 @@ SCRIPTS: dict[LevelScript, int] = {
     **transactional_partitions_script.SCRIPTS,
     **repeated_transactions_script.SCRIPTS,
 }
-# By API key: the first version for transaction.version 2. At level 0 Kafka cannot store what this version requires, and
-# leaves the transactional id blocked (docs/spec/transactions.md#s2-12). Odradek answers as it does for an older
-# version.
+# By API key: the first version of the protocol for transaction.version 2. At level 0, Kafka cannot store the state that
+# these versions require, and leaves the transactional id blocked (docs/spec/transactions.md#s2-12). Odradek answers
+# these versions like older ones.
 NEW_PROTOCOL = {0: 12, 24: 4, 26: 5, 28: 5}
-# Partitions do not depend on the level, so the first and the last version are enough.
+# The level does not affect partitions, so the first and the last version are enough.
 HARDLY_AT_LOWER_LEVELS = {0, 1, 2}
 
 
@@ -73,8 +73,8 @@ CASES = [
 
 @pytest.fixture(scope="session", params=EMULATED)
 def release(request: pytest.FixtureRequest) -> str:
-    """Returns the release that is compared. The scope is the session, so that pytest does not alternate between
-    releases, which would restart the brokers for each case."""
+    """Returns the release to compare with. The session scope makes pytest run all cases of one release first, instead
+    of restarting the brokers for each case."""
     return str(request.param)
 
 

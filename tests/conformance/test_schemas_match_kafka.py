@@ -38,7 +38,7 @@ MODULES = [module for module in all_modules() if module not in IN_NO_KAFKA]
 
 @cache
 def definitions(release: str) -> dict[str, dict[str, Any]]:
-    """Returns each message definition in the jars of a release by message name, except those without a valid
+    """Returns the message definitions in the jars of a release, by message name. Leaves out definitions without a valid
     version."""
     libs = Path(run_kafka("install", "--version", release).split()[-1])
     found: dict[str, dict[str, Any]] = {}
@@ -55,8 +55,8 @@ def definitions(release: str) -> dict[str, dict[str, Any]]:
 
 
 def fields_of(definition: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
-    """Returns the fields of the message and of each of its structs. Kafka's definition may contain a struct in a field
-    or in `commonStructs`."""
+    """Returns the fields of the message and of each of its structs. Kafka defines a struct within a field or in
+    `commonStructs`."""
     found: dict[str, list[Mapping[str, Any]]] = {}
 
     def walk(name: str, fields: list[Mapping[str, Any]]) -> None:
@@ -76,9 +76,9 @@ def versions_of(text: str | None) -> Versions:
 
 
 def default_of(field: Mapping[str, Any]) -> object:
-    """Returns the default as a value, or UNSET if the field has the default of its type."""
+    """Returns the field's default as a value, or UNSET if the field has the default of its type."""
     default, type_name = field.get("default", UNSET), field["type"]
-    # For Kafka, JSON's null means that there is no default. The text "null" is a default.
+    # In Kafka's definitions, JSON null means that there is no default, whereas the string "null" is a default.
     if default is UNSET or default is None or default == "":
         return UNSET
     if default == "null":
@@ -91,8 +91,8 @@ def default_of(field: Mapping[str, Any]) -> object:
 
 
 def natural_default(field: Field) -> object:
-    """Returns Kafka's default for a field whose definition has none. For lists, structs and records the result is None,
-    as in Odradek's schemas."""
+    """Returns Kafka's default for a field without a default in its definition. For arrays, structs and records this is
+    None, as in Odradek's schemas."""
     if field.is_array or field.is_struct or field.type == "records":
         return None
     if field.type in INTEGERS:
@@ -117,8 +117,8 @@ def assert_same_field(ours: Field, theirs: Mapping[str, Any]) -> None:
 
 
 def shared_with_kafka(structs: Mapping[str, tuple[Field, ...]]) -> dict[str, tuple[Field, ...]]:
-    """Returns the structs without private fields of KIP-1289, which Kafka ignores, and without structs that only these
-    fields use."""
+    """Returns the structs without the private fields of KIP-1289, which Kafka ignores, and without structs that only
+    these fields use."""
     private = [field for fields in structs.values() for field in fields if (field.tag or 0) >= kip_1289.PRIVATE_TAGS]
     only_ours = {field.type for field in private}
     return {

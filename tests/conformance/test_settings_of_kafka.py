@@ -1,5 +1,4 @@
-"""Tests that the tables of settings match those inside Kafka 4.4.0: every name, type, default and rule, and the error
-messages."""
+"""Tests that the tables of settings match those in Kafka 4.4.0: every name, type, default, rule and error message."""
 
 import base64
 import subprocess
@@ -18,7 +17,7 @@ from tests.support.oracle import needs_kafka, run_kafka
 pytestmark = needs_kafka
 
 OWN_PREFIX = "odradek."
-# Settings of the authorizer. None of Kafka's tables contains them.
+# Settings of the authorizer, which are in none of Kafka's tables.
 OF_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 TABLES: Mapping[str, Mapping[str, Setting]] = {
     "broker": {
@@ -30,7 +29,7 @@ TABLES: Mapping[str, Mapping[str, Setting]] = {
     "group": GROUP_SETTINGS,
     "client-metrics": CLIENT_METRICS_SETTINGS,
 }
-ONE_NODE = {  # Odradek's default and Kafka's default, by setting
+ONE_NODE = {  # Odradek's default and Kafka's default of each setting
     "controller.listener.names": ("CONTROLLER", None),
     "group.initial.rebalance.delay.ms": ("0", "3000"),
     "listeners": ("PLAINTEXT://localhost:9092", "PLAINTEXT://:9092"),
@@ -50,7 +49,7 @@ VALUES = (
     *("0:1", "0:1,1:1", "1:x", "latest", "EARLIEST", "by_duration:P1D", "by_duration:PT1H", "by_duration:1D", "é"),
     *("read_committed", "upgrade", "DISABLED", "RS256", "consumer,classic", "broker", "PLAINTEXT", "SSL"),
 )
-# Settings whose rules are not in Kafka's table, or concern parts of Kafka that Odradek does not have.
+# Settings whose rules are not in Kafka's table, or that concern parts of Kafka that Odradek does not have.
 OTHER_RULES = frozenset(
     {
         "controller.quorum.bootstrap.servers",
@@ -106,7 +105,7 @@ def test_every_value_is_taken_or_refused_as_by_kafka_and_in_its_words(kafka: lis
     different = []
     for setting, value, outcome in outcomes(kafka):
         if setting.kind is ValueType.CLASS:
-            continue  # Kafka tries to load the class.
+            continue  # Kafka tries to load the named class.
         try:
             setting.parse(value)
             ours = f"ok {kafka_text(setting, value)}"

@@ -82,8 +82,8 @@ def test_kafkas_tools_work_with_share_groups(tools: Tools, broker: Broker) -> No
 
 @needs_kafka
 def test_kafkas_own_function_counts_epochs_as_broker_and_client_do(tmp_path: Path) -> None:
-    """Epochs wrap in the same way in Kafka, in this broker and in its client. A running broker would need 2^31 requests
-    to show this (scenario 7 of docs/spec/share-groups.md#s7-1)."""
+    """Session epochs wrap in the same way in Kafka, in this broker and in its client. The test calls the functions,
+    because a running broker would need 2^31 requests (scenario 7 of docs/spec/share-groups.md#s7-1)."""
     source = tmp_path / "NextEpochs.java"
     source.write_text(NEXT_EPOCHS)
     java = ["java", *QUICK_JVM, "-cp", run_kafka("classpath").strip(), str(source), *map(str, EPOCHS)]
@@ -98,7 +98,7 @@ def test_kafkas_own_function_counts_epochs_as_broker_and_client_do(tmp_path: Pat
 
 
 def after_a_fetch(epoch: int) -> int:
-    """Returns the epoch that the broker expects after a request with this epoch."""
+    """Returns the epoch that the broker expects after a request with the given epoch."""
     sessions, key = ShareSessions(1), SessionKey("g", "m", 1)
     session = sessions.fetch(key, 0, [], [], "connection")
     if epoch:
@@ -109,14 +109,14 @@ def after_a_fetch(epoch: int) -> int:
 
 @needs_oracle
 def test_share_groups_that_kafka_recorded_go_on_where_they_were(tmp_path: Path) -> None:
-    """On Kafka, the group acknowledged the 30 records of one partition. It released every fifth one, and accepted or
-    rejected the others."""
+    """While Kafka ran, the group acknowledged the 30 records of one partition: it released every fifth record, and
+    accepted or rejected the others."""
     path = unpack("groups", tmp_path)
     with new_broker(path, {**settings(served("groups")), **QUICK}) as broker:
         with member(broker, "sharing-2", "input") as consumer:
             got = polled(consumer, until=66)
             consumer.commit_sync()
-        # 60 records of two partitions that were never fetched, and 6 released records
+        # 60 records of two partitions without fetches, and 6 released records
         assert len(got) == len(set(got)) == 66
 
 

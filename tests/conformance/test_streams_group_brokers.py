@@ -1,8 +1,8 @@
-"""Tests of streams groups on brokers that no other tests use. The tests cover first requests, limits, restarts, levels
-of the feature, and descriptions.
+"""Tests of streams groups on brokers that no other module uses: first requests, limits, restarts, feature levels and
+descriptions.
 
-Rules: docs/spec/streams-groups.md#s2, #s10, #s13-2, #s13-6, #s13-7. The tests run in order, as one story on each
-broker.
+Rules: docs/spec/streams-groups.md#s2, #s10, #s13-2, #s13-6, #s13-7. On each broker, the tests run in order and build on
+each other.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 SOURCE, PROCESSOR, SINK = 1, 2, 3
 NOT_ASKED_FOR, NOT_STORED, AVAILABLE = 0, 1, 3
 UNSAFE_DOWNGRADE = 3
-BEGUN, NOT_DESCRIBED = -2, -1  # stored topology epochs while the description changes, and without a description
+BEGUN, NOT_DESCRIBED = -2, -1  # stored topology epoch while the description changes, and without a description
 
 
 @pytest.fixture(scope="module", params=["kafka", "odradek"])
@@ -195,7 +195,7 @@ def test_scenarios_110_and_111_and_112_and_113_and_114_a_description_of_the_topo
 
 
 def described_epochs(records: list[CoordinatorRecord]) -> list[int]:
-    """Returns, for each record of the group's metadata, the topology epoch whose description is stored."""
+    """Returns the topology epoch of the stored description from each record with the group's metadata."""
     values = [each.value for each in records if isinstance(each.value, StreamsGroupMetadataValue)]
     return [value.stored_description_topology_epoch for value in values]
 
@@ -217,7 +217,7 @@ def level(scene: Scene, of: int) -> None:
 
 
 def test_scenario_100_the_feature_is_switched_off_and_on(scene: Scene) -> None:
-    """At streams.version 0, requests of streams groups get UNSUPPORTED_VERSION (F6 of docs/spec/kafka-4.4.md#s2)."""
+    """At streams.version 0, requests for streams groups get UNSUPPORTED_VERSION (F6 of docs/spec/kafka-4.4.md#s2)."""
     a = scene.member("a")
     a.join()
     level(scene, 0)

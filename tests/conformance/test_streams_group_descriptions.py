@@ -1,7 +1,7 @@
-"""Tests that brokers pause before they request a topology's description again: docs/spec/streams-groups.md#s10, #s13-7.
+"""Tests that brokers wait before they request a topology's description again: docs/spec/streams-groups.md#s10, #s13-7.
 
-Both brokers are tested at the same time, because the first pause takes half a minute. Later pauses are tested in
-tests/spec/streams_groups/test_descriptions.py.
+Both brokers are tested simultaneously, because the first pause takes half a minute.
+tests/spec/streams_groups/test_descriptions.py tests the later pauses.
 """
 
 import time

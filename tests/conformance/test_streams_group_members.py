@@ -1,4 +1,4 @@
-"""Tests of static members of streams groups, and of timeouts: docs/spec/streams-groups.md#s13-4."""
+"""Tests of static members and of timeouts in streams groups: docs/spec/streams-groups.md#s13-4."""
 
 import time
 
@@ -25,7 +25,7 @@ def static(scene: Scene, name: str, instance: str = "ia", process: str = "P") ->
 
 
 def on_leave(scene: Scene) -> Member:
-    """Returns a static member a1 that has left temporarily. Its group, which has another member c, is stable at epoch
+    """Returns the static member a1, which has left temporarily. The group also has a member c and is stable at epoch
     3."""
     a, c = static(scene, "a1"), scene.member("c")
     a.join()

@@ -1,4 +1,4 @@
-"""Tests of offsets of streams groups, and of the effect of other APIs on these groups: docs/spec/streams-groups.md#s7,
+"""Tests of the offsets of streams groups, and of other APIs' effects on these groups: docs/spec/streams-groups.md#s7,
 #s8, #s13-6."""
 
 import time
@@ -82,7 +82,7 @@ def commit(
 
 
 def fetch(scene: Scene, member: str | None, epoch: int, *, stable: bool = False) -> tuple[ErrorCode, int | ErrorCode]:
-    """Returns the group's error code, and the committed offset or the error code of partition 0 of i4."""
+    """Returns the group's error code, and the committed offset or error code of partition 0 of i4."""
     wanted = [OffsetFetchRequestTopics(name="i4", partition_indexes=[0])]
     group = OffsetFetchRequestGroup(group_id=scene.group, member_id=member, member_epoch=epoch, topics=wanted)
     (answer,) = scene.talk.quietly(OffsetFetchRequest(groups=[group], require_stable=stable), 9).groups
@@ -93,7 +93,7 @@ def fetch(scene: Scene, member: str | None, epoch: int, *, stable: bool = False)
 
 
 class Transaction:
-    """An open transaction that includes offsets of the scene's group."""
+    """An open transaction that contains offsets of the scene's group."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene, self._id = scene, scene.named(name)
@@ -132,8 +132,7 @@ class Transaction:
 
 
 def revoked(scene: Scene) -> tuple[Member, Member]:
-    """Returns members a and c. Member a has given up the tasks 2 and 3 and is at epoch 3; c has not received them
-    yet."""
+    """Returns members a and c. Member a has given up tasks 2 and 3 and is at epoch 3; c has not received them."""
     a, c = scene.member("a"), scene.member("c")
     a.join()
     revoke_tasks(scene, a, c)
@@ -273,7 +272,7 @@ def classic_join(scene: Scene, version: int) -> ErrorCode:
 
 
 def group_type(scene: Scene) -> tuple[str, str, str] | None:
-    """Returns the group's protocol type, type and state from ListGroups, or None if the group is not listed."""
+    """Returns the group's protocol type, group type and state from ListGroups, or None if the group is not listed."""
     found = scene.talk.quietly(ListGroupsRequest(), 5).groups
     for each in found:
         if each.group_id == scene.group:
@@ -382,7 +381,7 @@ def test_scenario_098_the_state_of_a_group_that_waits_for_topics(scene: Scene) -
     assert listed(scene, types=["Streams"])
     assert not listed(scene, types=["classic"])
     assert not listed(scene, states=["stable"])
-    # Kafka's own name for this state does not match any group.
+    # Kafka lists no group if the filter is its own name for this state.
     assert listed(scene, states=["NotReady"]) is not scene.is_kafka
 
 

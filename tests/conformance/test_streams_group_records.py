@@ -36,7 +36,7 @@ LATEST_OFFSET = -1
 
 
 class Log:
-    """The records of the scene's group that are written after this object is created."""
+    """Reads the records that the scene's group has written since the creation of this object."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -49,7 +49,7 @@ class Log:
         return found
 
     def written(self) -> list[int]:
-        """Returns the types of the records since the last call. Types of tombstones are negative."""
+        """Returns the types of the records since the last call, as negative numbers for tombstones."""
         numbers = [(each.key.API_KEY, each.value) for each in self.records()]
         return [number if value is not None else -number for number, value in numbers if number is not None]
 
@@ -88,7 +88,7 @@ def test_scenario_101_the_records_of_members_that_come_and_go(scene: Scene) -> N
     assert log.written() == [CURRENT]
     a.beat()
     assert log.written() == []
-    c.beat()  # The previous epoch of c becomes equal to its member epoch.
+    c.beat()  # Now the previous epoch of c equals its member epoch.
     assert log.written() == [CURRENT]
     a.beat()
     c.beat()

@@ -1,4 +1,4 @@
-"""Tests that brokers refuse invalid heartbeats, in the order of the checks: docs/spec/streams-groups.md#s2-2,
+"""Tests that brokers refuse invalid heartbeats, and check them in this order: docs/spec/streams-groups.md#s2-2,
 #s13-2."""
 
 from typing import Any
@@ -83,7 +83,7 @@ JOINS_REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {
         "Topology can only be provided when (re-)joining.",
     ),
 }
-# Kafka answers UNKNOWN_SERVER_ERROR. Odradek's error codes name the fault.
+# Kafka answers UNKNOWN_SERVER_ERROR. Odradek answers with an error code that names the fault.
 JOINS_THAT_BREAK: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "a tag twice": (
         {"client_tags": [KeyValue(key="zone", value="1"), KeyValue(key="zone", value="2")]},
@@ -200,7 +200,7 @@ def test_reported_offsets_are_shown_and_not_checked(scene: Scene) -> None:
     a = scene.member("a")
     offsets = [TaskOffset(subtopology_id="9", partition=9, offset=-9)]
     a.join(task_offsets=offsets, task_end_offsets=[])
-    assert a.described().task_offsets == []  # The heartbeat that creates the group does not store them.
+    assert a.described().task_offsets == []  # The heartbeat that creates the group does not store its task offsets.
     assert a.beat(task_offsets=offsets).epoch_and_tasks == (2, None)
     (shown,) = a.described().task_offsets
     assert (shown.subtopology_id, shown.partition, shown.offset) == ("9", 9, -9)

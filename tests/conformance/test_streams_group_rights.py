@@ -1,7 +1,7 @@
-"""Tests that members of a streams group need rights, and that clients that describe the group need rights too.
+"""Tests that members of a streams group, and clients that describe the group, need ACLs.
 
-Rules: docs/spec/streams-groups.md#s9-1, #s13-7. ANONYMOUS, an administrator, uses a listener without passwords. Alice
-uses a listener with SASL, and has only the rights that a test grants her.
+Rules: docs/spec/streams-groups.md#s9-1, #s13-7. ANONYMOUS is an administrator and uses a listener without passwords.
+Alice uses a listener with SASL, and has only the rights that a test grants her.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ REPARTITION, OUTPUT, CHANGELOG = "secret-rp", "secret-out", "secret-st"
 
 @dataclass(frozen=True, slots=True)
 class SecuredBroker:
-    """A broker, and the address of Alice's listener."""
+    """A broker with a second listener, for Alice."""
 
     broker: Broker
     users: str
@@ -98,7 +98,7 @@ def of_admin(secured: SecuredBroker) -> Iterator[Scene]:
 
 @pytest.fixture
 def of_alice(secured: SecuredBroker) -> Iterator[Scene]:
-    """Yields a scene with the same group, whose connection has authenticated as Alice."""
+    """Yields a scene for the same group, over a connection that is authenticated as Alice."""
     talk = Talk(Place(secured.users, str(secured.broker.data_dir), ""), client_id="streams")
     assert talk.quietly(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
     assert talk.quietly(SaslAuthenticateRequest(auth_bytes=b"\0alice\0pw"), 2).error_code == 0

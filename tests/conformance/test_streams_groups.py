@@ -1,4 +1,4 @@
-"""Tests of epochs and tasks of streams groups, with raw frames to Kafka and to Odradek:
+"""Tests of the epochs and tasks of streams groups, with raw frames to Kafka and to Odradek:
 docs/spec/streams-groups.md#s13-1."""
 
 import pytest
@@ -23,12 +23,13 @@ pytestmark = needs_kafka
 
 
 def with_a_store(scene: Scene, source: str = "i4") -> None:
-    """Gives the subtopology a changelog, so that its tasks may have standby tasks."""
+    """Gives the subtopology a changelog, so its tasks can have standby tasks."""
     scene.topology = topology(subtopology("0", [source], changelogs=[scene.named("store-changelog")]))
 
 
 def joined(member: Member) -> tuple[int, Tasks | None]:
-    """Joins, and waits for tasks if internal topics must be created first. Returns member epoch and active tasks."""
+    """Joins, and waits for tasks if internal topics must be created first. Returns the member epoch and active
+    tasks."""
     return member.beat_for_tasks().epoch_and_tasks if member.join().statuses else (member.epoch, None)
 
 
@@ -186,7 +187,7 @@ def test_scenario_021_an_active_task_becomes_a_standby_in_one_answer(scene: Scen
     scene.configure(num_standby_replicas=1)
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    # Kafka's group may apply the new setting and the changelog topic in one epoch or in two.
+    # Kafka may apply the new setting and the changelog topic in one group epoch or in two.
     alone, *tasks = a.beat_for_tasks().roles
     assert tasks == [ALL, {}]
     assert c.join().roles == (alone + 1, {}, {"0": [0, 1]})
@@ -197,7 +198,8 @@ def test_scenario_021_an_active_task_becomes_a_standby_in_one_answer(scene: Scen
 
 
 def test_a_standby_task_becomes_active_in_place_when_its_active_task_is_free(scene: Scene) -> None:
-    """Kafka 4.3.1 behaves differently: it revokes the standby task first, which closes the task's store."""
+    """A standby task whose active task is free becomes active without being revoked. Kafka 4.3.1 revokes the standby
+    task first, which closes the task's store."""
     with_a_store(scene)
     scene.configure(num_standby_replicas=1)
     a, c = scene.member("a"), scene.member("c")
@@ -294,7 +296,7 @@ def test_the_tasks_of_a_member_that_left_go_to_the_others(scene: Scene, leaver: 
 
 
 def settle(scene: Scene, members: list[Member]) -> None:
-    """Has each member in turn report its assigned tasks, until the group is stable."""
+    """Has the members report their assigned tasks in turn until the group is stable."""
     for _ in range(10):
         for each in members:
             each.beat(*each.assigned)

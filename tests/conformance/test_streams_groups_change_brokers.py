@@ -1,7 +1,8 @@
-"""Tests that a streams group continues when Apache Kafka takes over the directory of Odradek, and when Odradek takes it
+"""Tests that a streams group continues when Apache Kafka takes over a directory from Odradek, and when Odradek takes it
 back.
 
-Rules: docs/spec/streams-groups.md#s11. Epochs, tasks, topology and static members are stored; timers restart.
+Rules: docs/spec/streams-groups.md#s11. Epochs, tasks, topology and static members are restored from the directory;
+timers restart.
 """
 
 import time
@@ -21,7 +22,7 @@ pytestmark = needs_kafka
 GROUP = "moving"
 LOADING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 PATIENCE_S = 60.0
-# Members must survive the start of the other broker.
+# Sessions must outlast the start of the other broker.
 PATIENT = {**SETTINGS, "group.streams.session.timeout.ms": 300_000, "group.streams.max.session.timeout.ms": 300_000}
 
 
@@ -33,8 +34,8 @@ def at(broker: Broker, group: str = GROUP) -> Scene:
 
 
 def description(scene: Scene) -> tuple[object, ...]:
-    """Returns values from StreamsGroupDescribe: the group's state, epoch and topology, and the epochs, tasks and
-    targets of its members."""
+    """Returns values from StreamsGroupDescribe: the group's state, epoch and topology, and the epochs, tasks and target
+    assignments of its members."""
     deadline = time.monotonic() + PATIENCE_S
     while ErrorCode((group := scene.described()).error_code) in LOADING:
         assert time.monotonic() < deadline, group
@@ -76,7 +77,7 @@ def test_a_streams_group_goes_from_us_to_kafka_and_back(tmp_path: Path, stop: Ca
     members = [scene.member(name, **always) for name, always in MEMBERS.items()]
     for each in members:
         each.join()
-    for _ in range(len(members) + 1):  # A member gives up its tasks before another member gets them.
+    for _ in range(len(members) + 1):  # A member must give up tasks before another member gets them.
         for each in members:
             each.beat(each.assigned[0] or {})
     before, epoch = description(scene), scene.state[1]

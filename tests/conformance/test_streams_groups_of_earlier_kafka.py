@@ -16,7 +16,7 @@ pytestmark = needs_kafka
 
 RELEASE = "4.3.1"
 VERSION = 0  # version of StreamsGroupHeartbeat
-DEFAULT_HERE = "group.streams.assignment.interval.ms"  # 1 s, so that a second member has to wait
+DEFAULT_HERE = "group.streams.assignment.interval.ms"  # The default is 1 s, so a second member has to wait.
 
 
 @pytest.fixture(params=["kafka", "odradek"])
@@ -46,7 +46,7 @@ def test_scenario_122_kafka_4_3_refuses_static_members_and_keeps_the_assignment_
         "TaskOffsets are not supported yet.",
     )
     joined = a.join(version=VERSION)
-    if joined.active != ALL:  # Kafka's coordinator may learn about the topic only after the member has joined.
+    if joined.active != ALL:  # Kafka's coordinator may not know the topic when the member joins.
         a.beat_until(lambda reply: reply.active == ALL, version=VERSION)
     epoch = scene.described(VERSION).assignment_epoch
     a.send(VERSION, member_epoch=-1)

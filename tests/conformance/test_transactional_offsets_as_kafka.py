@@ -1,5 +1,4 @@
-"""Tests that Odradek stores no topic id with offsets that are committed in a transaction. The records in directories
-that Kafka wrote have no topic id either."""
+"""Tests that Odradek, like Kafka, stores no topic id with offsets that are committed in a transaction."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,8 +34,8 @@ def scene() -> Clients:
 
 @pytest.mark.parametrize("name", ["transactions-tv0", "transactions-tv1", "transactions-tv2"])
 def test_no_topic_id_is_stored_with_them(tmp_path: Path, scene: Clients, name: str) -> None:
-    """TxnOffsetCommit identifies topics by name. Kafka stores only fields of the request, so no record contains a topic
-    id."""
+    """TxnOffsetCommit identifies topics by name. Kafka stores only the request's fields, so its records contain no
+    topic id."""
     logs = sorted(unpack(name, tmp_path).glob(f"{GROUP_OFFSETS}-*/*.log"))
     of_kafka = [found for log in logs for found in transactional_values(log.read_bytes())]
     assert of_kafka

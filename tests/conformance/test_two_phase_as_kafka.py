@@ -1,5 +1,5 @@
-"""Tests that requests of InitProducerId v6 get the same responses as from Kafka 4.4.0, which supports part of this
-version behind `unstable.api.versions.enable`. A broker that emulates an older release does not offer that version.
+"""Tests that InitProducerId v6 gets the same responses as from Kafka 4.4.0, which supports part of this version if
+`unstable.api.versions.enable` is set. A broker that emulates an older release does not offer v6.
 
 The only difference is KeepPreparedTxn, which Kafka refuses. tests/spec/transactions tests how Odradek handles it.
 """
@@ -27,7 +27,7 @@ PASSING = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE
 
 
 class InitOutcome(NamedTuple):
-    """The part of a response that does not depend on particular producer ids."""
+    """The comparable part of a response, without concrete producer ids."""
 
     code: ErrorCode
     has_producer_id: bool

@@ -1,4 +1,4 @@
-"""Tests that UnregisterController is refused without the right to ALTER the cluster, and below metadata.version 33:
+"""Tests that UnregisterController is refused without ALTER on the cluster, and below metadata.version 33:
 docs/spec/kafka-4.4.md#s3-2."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def unregister(broker: Broker, controller_id: int) -> UnregisterControllerRespon
 
 
 def refuse_alter(broker: Broker) -> None:
-    """Allows every principal all operations on the cluster except ALTER."""
+    """Allows all principals all operations on the cluster except ALTER."""
     creations = [
         AclCreation(
             resource_type=ResourceType.CLUSTER.value,
@@ -54,7 +54,7 @@ def refuse_alter(broker: Broker) -> None:
 
 @pytest.mark.parametrize("kind", [KafkaProcess, BrokerProcess])
 def test_without_alter_on_the_cluster_no_controller_is_unregistered(tmp_path: Path, kind: type[Broker]) -> None:
-    """The right is checked before anything else (U1). Each broker has its own error message."""
+    """The authorization is checked first (U1). Each broker has its own error message."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
     with kind(tmp_path / "data", settings) as broker:
         refuse_alter(broker)
@@ -70,8 +70,8 @@ def test_without_alter_on_the_cluster_no_controller_is_unregistered(tmp_path: Pa
 def test_below_metadata_version_33_only_the_active_controller_has_another_answer(
     tmp_path: Path, kind: type[Broker]
 ) -> None:
-    """The check for the active controller (U2) comes before the check of the level (U3). The directory is from Kafka
-    4.3.1, so its metadata.version is 30."""
+    """The check for the active controller (U2) comes before the check of the level (U3). Kafka 4.3.1 formats the
+    directory, so metadata.version is 30."""
     with KafkaProcess(tmp_path / "data", version="4.3.1"):
         pass
     with kind(tmp_path / "data") as broker:

@@ -32,7 +32,7 @@ LINE = re.compile(r"SCRAM credential configs for user-principal '(.*)' are (.*)"
 
 
 def described(tools: Tools, broker: Broker) -> dict[str, set[str]]:
-    """Returns the credentials of each user as a set, because Kafka lists them in any order."""
+    """Returns each user's credentials as a set, because Kafka lists them in arbitrary order."""
     lines = map(LINE.fullmatch, configs(tools, broker, "--describe", *USERS).splitlines())
     return {found[1]: set(found[2].split(", ")) for found in lines if found is not None}
 
@@ -79,7 +79,8 @@ def test_kafkas_tool_creates_renews_describes_and_expires_delegation_tokens(tool
         created = tokens("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
         row = next(line for line in created.splitlines() if "User:alice" in line).split()
         token_id, proof = row[0], row[1]
-        of_alice = ("--describe", "--owner-principal", "User:alice")  # Without an owner the tool sends no request.
+        # The tool sends no request unless an owner is given.
+        of_alice = ("--describe", "--owner-principal", "User:alice")
         assert token_id in tokens(*of_alice)
         assert "Completed renew" in tokens("--renew", "--renew-time-period", "-1", "--hmac", proof)
         assert "Completed expire" in tokens("--expire", "--expiry-time-period", "-1", "--hmac", proof)

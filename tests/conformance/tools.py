@@ -1,4 +1,4 @@
-"""Kafka's command line tools, which all run in one JVM."""
+"""Runs Kafka's command line tools, all in one JVM."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from typing import IO, cast
 from tests.support.oracle import run_kafka
 
 JAVA_SOURCES = Path(__file__).parent / "java"
-# The tools run only briefly, on the same cores as the broker, so one compiler and a small heap are enough.
+# The tools run briefly and share the cores with the broker, so one compiler and a small heap are enough.
 QUICK_JVM = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOLS = "org.apache.kafka.tools."
 MAIN_CLASSES = {
@@ -78,15 +78,15 @@ class ToolResult:
 
 
 class Tools:
-    """The JVM in which Kafka's tools run. Several tools may run at a time: `start` returns immediately, and `run` waits
+    """The JVM in which Kafka's tools run. Tools can run concurrently: `start` returns immediately, whereas `run` waits
     for the end and checks the exit status."""
 
     def __init__(self, classes: Path, *release: str) -> None:
         """Compiles the driver and starts the JVM.
 
         classes  an empty directory for the compiled driver
-        release  release of Kafka whose classes are used; the default is the newest with tools on Maven Central, and any
-                 other release only runs our own programs
+        release  release of Kafka whose classes are used; the default is the newest release with tools on Maven Central;
+                 other releases can only run our own programs
         """
         classpath = run_kafka("classpath", *(f"--version={each}" for each in release)).strip().splitlines()[-1]
         names = ("Tools", "Transactional", "Grouped", "Shared", "Assign")

@@ -1,7 +1,7 @@
-"""A tour of the requests that Kafka 4.4 changed, and a recording of the responses of Kafka 4.4.0.
+"""A tour of the requests that Kafka 4.4 changed, and the recording of Kafka 4.4.0's responses.
 
-`python -m tests.conformance.what_4_4_changed` needs Java and the oracle kit. It records the tour through a running
-Kafka 4.4.0, and writes `tests/support/recordings/kafka-4.4.0`.
+`python -m tests.conformance.what_4_4_changed` needs Java and the oracle kit. It records the tour with a running Kafka
+4.4.0, and writes `tests/support/recordings/kafka-4.4.0`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ NOW_MS = 1_700_000_000_000
 
 
 class Tour:
-    """Sends requests through a recorded connection. Requests that wait for Kafka use another connection, because the
-    number of times that a client has to repeat them is random."""
+    """Sends requests through a recorded connection. Requests that only wait for Kafka use another connection, because
+    the number of their repetitions is random."""
 
     def __init__(self, recorded: str, direct: str) -> None:
         self._wire, self._direct = Wire(recorded, "tour"), Wire(direct, "waits")
@@ -116,14 +116,14 @@ class Tour:
         self.ask(request, 6)
 
     def load_transactions(self, transactional_id: str) -> None:
-        """Waits until the coordinator has loaded the partition of this id. It repeats requests of another id in that
-        partition."""
+        """Waits until the coordinator has loaded the partition of this id. To do so, repeats requests for another id in
+        that partition."""
         other = same_partition(transactional_id, "warm")
         request = InitProducerIdRequest(transactional_id=other, transaction_timeout_ms=60_000)
         self.wait(request, 5, lambda answer: answer.error_code == 0)
 
     def load_group(self, group: str, topic: str) -> None:
-        """Waits until the group's coordinator knows the topic. Once it does, a member of another group in the same
+        """Waits until the group's coordinator knows the topic, which shows when a member of another group in the same
         partition gets partitions of the topic."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=same_partition(group, "warm"),
@@ -368,7 +368,7 @@ def administration(talk: Tour) -> None:
 
 
 def record(path: Path, work: Path) -> None:
-    """Records the tour through a proxy in front of Kafka 4.4.0. `work` is a folder for Kafka's ready file."""
+    """Records the tour through a proxy in front of Kafka 4.4.0. `work` is a folder for the ready file."""
     reserved = ReservedPort()
     advertised = f"advertised.listeners=PLAINTEXT://127.0.0.1:{reserved.number}"
     with (

@@ -1,4 +1,4 @@
-"""Scripts for CreateTopics, DeleteTopics, CreatePartitions, DescribeCluster and the requests about settings."""
+"""Scripts for CreateTopics, DeleteTopics, CreatePartitions, DescribeCluster and the config requests."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ from tests.conformance.differential.conversation import Talk
 TIMEOUT_MS = 20_000
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-NOBODY = bytes(range(16))  # a topic id that no topic has
+NOBODY = bytes(range(16))  # an unknown topic id
 
 
 def topic(
@@ -47,8 +47,8 @@ def topic(
 ) -> CreatableTopic:
     """Returns a topic for CreateTopics.
 
-    `places` lists each partition with its brokers; it replaces partition count and replication factor. Names of
-    settings have `_` in place of `.`.
+    `places` assigns brokers to each partition, and replaces the partition count and the replication factor. Setting
+    names use `_` in place of `.`.
     """
     return CreatableTopic(
         name=name,
@@ -205,7 +205,7 @@ def describe(talk: Talk, label: str, version: int, kind: int, name: str, *keys: 
 
 
 def settled() -> None:
-    """Pauses, because Kafka's broker applies a change a moment after its controller has recorded it."""
+    """Pauses, because a Kafka broker applies a change a moment after the controller has recorded it."""
     time.sleep(0.5)
 
 

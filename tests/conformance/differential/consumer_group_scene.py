@@ -1,4 +1,4 @@
-"""A consumer group (KIP-848) that belongs to one script, its topic, and the requests of its members."""
+"""A scene for one script: a consumer group (KIP-848), its topic, and the requests of its members."""
 
 import itertools
 import time
@@ -32,8 +32,8 @@ Partitions = dict[bytes, list[int]]
 
 
 class Scene:
-    """A consumer group for one script. Requests name their members, and `epochs` has the latest epoch of each
-    member."""
+    """A consumer group for one script. Each request is sent for a named member, and `epochs` has each member's latest
+    epoch."""
 
     def __init__(self, talk: Talk, version: int, name: str) -> None:
         wait_for_coordinator(talk)
@@ -45,11 +45,11 @@ class Scene:
         self.wait_until_coordinator_knows(is_there=True)
 
     def wait_until_coordinator_knows(self, *, is_there: bool) -> None:
-        """Waits until the group's coordinator knows whether the topic exists.
+        """Waits until the group's coordinator knows that the topic exists, or that it no longer exists.
 
-        Kafka's coordinator learns about a topic a moment after its creation or deletion, separately for each partition
-        of __consumer_offsets. Therefore a probe group in the same partition joins until its assignment shows the
-        change.
+        Kafka's coordinators, one for each partition of __consumer_offsets, learn about a topic a moment after its
+        creation or deletion. Therefore a probe group in the same partition sends heartbeats until its assignment shows
+        the change.
         """
         names = (f"{self.group}-probe{number}" for number in itertools.count())
         home = java_hash(self.group) % OFFSETS_PARTITIONS
@@ -146,7 +146,7 @@ class Scene:
         self.talk.ask(label, OffsetFetchRequest(groups=[group]), 9)
 
     def two_members(self) -> None:
-        """Joins members A and C. In the end A owns partitions 0 to 2 and C owns 3 to 5, both at epoch 3."""
+        """Joins members A and C. Afterwards A owns partitions 0 to 2 and C owns 3 to 5, both at epoch 3."""
         self.join("A joins", "A")
         self.join("C joins", "C")
         self.beat("A is told", "A")

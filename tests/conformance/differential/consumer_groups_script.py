@@ -1,8 +1,8 @@
-"""Scripts for consumer groups (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe, and other APIs that show these
-groups.
+"""Scripts for consumer groups (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe, and other requests that show
+these groups.
 
-Each script plays scenes of docs/spec/consumer-groups.md#s15 with its own groups. Each member subscribes to one topic,
-because the order of an assignment's topics has no meaning.
+Each script plays scenes of docs/spec/consumer-groups.md#s15 with its own groups. Each member subscribes to a single
+topic, because the order of topics in an assignment is arbitrary.
 """
 
 import time
@@ -74,7 +74,7 @@ def shapes(talk: Talk, version: int) -> None:
 
 
 def life(talk: Talk, version: int) -> None:
-    """Plays the life of a group with one member. It ends with the description of the emptied group (C1 of
+    """Plays the life of a group with one member, and finally describes the empty group (C1 of
     docs/spec/kafka-4.4.md#s5-1)."""
     scene = Scene(talk, version, "life")
     scene.join("joins", "A")
@@ -274,7 +274,7 @@ def upgrade(talk: Talk, version: int) -> None:
 
 
 def classic_joins(talk: Talk, version: int) -> None:
-    """Has a member of the classic protocol join a consumer group."""
+    """Has a member with the classic protocol join a consumer group."""
     scene = Scene(talk, version, "classic-joins")
     scene.join("A joins", "A")
     scene.classic_join("no common protocol type", protocol_type="connect")
@@ -348,8 +348,8 @@ def group_settings(talk: Talk, version: int) -> None:
         talk.ask(f"{name}={value}", _altered(scene.group, name, value), 1)
     talk.ask("nobody", _altered("", "consumer.session.timeout.ms", "50000"), 1)
     talk.ask("append", _altered(scene.group, "consumer.session.timeout.ms", "50000", operation=2), 1)
-    # Kafka's coordinator learns about settings after the response. Joining again with the same subscription changes
-    # nothing.
+    # Kafka's coordinator sees new settings only after the response. Joining again with the same subscription is
+    # harmless.
     join = ConsumerGroupHeartbeatRequest(
         group_id=scene.group,
         member_id="A",

@@ -30,7 +30,7 @@ from tests.conformance.differential.share_group_scene import ShareScene
 from tests.conformance.differential.transactional_client import Client
 from tests.conformance.differential.transactions_script import wait_for_coordinators
 
-FIRST_VERSION_WITH_IDS = {1: 13, 8: 10, 9: 10, 28: 6}  # by API key: the first version that identifies topics by id
+FIRST_VERSION_WITH_IDS = {1: 13, 8: 10, 9: 10, 28: 6}  # by API key: the first version with topic ids
 PATIENCE_S = 20.0
 
 
@@ -43,10 +43,10 @@ def create_again(talk: Talk, name: str) -> bytes:
 
 
 def fetch_session(talk: Talk, version: int) -> None:
-    """Continues a fetch session after its topic was created again.
+    """Continues a fetch session after its topic was deleted and created again.
 
-    A session that uses topic names continues with the new topic. In a session that uses topic ids, the response reports
-    that the id has changed.
+    A session with topic names continues with the new topic. In a session with topic ids, the response reports the
+    changed id.
     """
     name = f"again-fetch-{version}"
     old = talk.make_topic(name)
@@ -80,7 +80,7 @@ def fetch_session(talk: Talk, version: int) -> None:
 
 
 def group_offsets(talk: Talk, version: int) -> None:
-    """Fetches offsets that were committed before the topic was created again (OffsetFetch)."""
+    """Fetches offsets that were committed before the topic was deleted and created again (OffsetFetch)."""
     name = f"again-offsets-{version}"
     wait_for_coordinator(talk)
     old = talk.make_topic(name)
@@ -103,7 +103,7 @@ def group_offsets(talk: Talk, version: int) -> None:
     commit("commits", old)
     talk.ask("before", request(old), version)
     new = create_again(talk, name)
-    deadline = time.monotonic() + PATIENCE_S  # The coordinator removes the offsets a moment later.
+    deadline = time.monotonic() + PATIENCE_S  # The coordinator removes the offsets a moment after the topic's deletion.
     while talk.quietly(request(new), version).groups[0].topics[0].partitions[0].committed_offset != -1:
         assert time.monotonic() < deadline, "the offset stays"
         time.sleep(0.05)
@@ -115,7 +115,7 @@ def group_offsets(talk: Talk, version: int) -> None:
 
 
 def transactional_offsets(talk: Talk, version: int) -> None:
-    """Commits offsets in a transaction with the old and the new topic id (TxnOffsetCommit)."""
+    """Commits offsets in a transaction, with the topic's old and new id (TxnOffsetCommit)."""
     name = f"again-transaction-{version}"
     wait_for_coordinators(talk)
     old = talk.make_topic(name)
@@ -137,7 +137,7 @@ def transactional_offsets(talk: Talk, version: int) -> None:
 
 
 def produced(talk: Talk, version: int) -> None:
-    """Produces to the topic with the old and the new topic id."""
+    """Produces to the topic with its old and new id."""
     name = f"again-produce-{version}"
     old = talk.make_topic(name)
     client = Client(talk, name)
@@ -150,7 +150,7 @@ def produced(talk: Talk, version: int) -> None:
 
 
 def share_session(talk: Talk, version: int) -> None:
-    """Fetches and acknowledges records that were acquired before the topic was created again."""
+    """Fetches and acknowledges records that were acquired before the topic was deleted and created again."""
     scene = ShareScene(talk, version, "again")
     scene.begin()
     scene.fetch("acquires", "A", 0, max_wait_ms=10_000)

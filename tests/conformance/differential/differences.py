@@ -1,4 +1,4 @@
-"""The allowed differences between responses of Odradek and Kafka, each with its reason. All other fields must be
+"""The differences that are allowed between responses of Odradek and Kafka, with reasons. All other fields must be
 equal."""
 
 import re
@@ -10,8 +10,8 @@ from tests.conformance.differential.conversation import Value
 
 @dataclass(frozen=True, slots=True)
 class AllowedDifference:
-    """An allowed difference. `asked` and `path` are shell patterns. `kafka` and `ours` are regular expressions for the
-    values; None allows any value."""
+    """An allowed difference. `asked` and `path` are shell patterns for request labels and field paths. `kafka` and
+    `ours` are regular expressions for the values, or None to allow any value."""
 
     reason: str
     asked: str = "*"

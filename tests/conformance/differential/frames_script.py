@@ -1,7 +1,7 @@
-"""Scripts that send frames which are truncated, too long, malformed, or of an unknown version or API.
+"""Scripts that send truncated, overlong or malformed frames, and frames of an unknown version or API.
 
-Each frame is sent over a new connection. A broker may respond, close the connection or do neither. This outcome is
-compared, and so are the bytes of the response.
+Each frame is sent over a new connection. The broker may respond, close the connection or do neither. The scripts
+compare this outcome and the bytes of any response.
 """
 
 import json
@@ -35,8 +35,8 @@ def header(key: int, version: int, client_id: bytes = b"\0\4talk") -> bytes:
 
 
 def cut_short(talk: Talk, _: int) -> None:
-    """Sends requests with default values at their lowest and highest versions, but without their last byte or their
-    body. Both brokers close the connection."""
+    """Sends default requests at their lowest and highest versions, without the last byte or without the body. Both
+    brokers close the connection."""
     for key in SERVED:
         for version in versions_of(key):
             if key == 0 and version < 3:
@@ -61,8 +61,8 @@ def versions(talk: Talk, _: int) -> None:
 
 
 def api_versions(talk: Talk, _: int) -> None:
-    """Sends ApiVersions at unknown versions, which a broker answers in version 0 (KIP-511). The function also sends
-    valid and invalid names of client software."""
+    """Sends ApiVersions at unknown versions, which a broker answers with version 0 (KIP-511), and with valid and
+    invalid names of client software."""
     for version in (5, 6, 99, 32767, -1):
         talk.send_frame(f"ApiVersions v{version}", framed(header(18, version) + b"\0" * 8))
     for name, software in (("", "1"), ("x", ""), ("a b", "1"), ("x", "1 "), ("-x", "1"), ("x.y-z", "1.2-3")):
@@ -72,14 +72,14 @@ def api_versions(talk: Talk, _: int) -> None:
 
 
 def lengths(talk: Talk, _: int) -> None:
-    """Sends frame lengths that no request can have."""
+    """Sends impossible frame lengths."""
     for announced in (-1, -(2**31), 2**31 - 1, 104_857_601, 0, 1, 3, 7):
         body = b"\0" * max(0, min(announced, 16))
         talk.send_frame(f"announces {announced}", framed(body, announced), wait_s=2.0)
 
 
 def surplus(talk: Talk, _: int) -> None:
-    """Sends requests with additional bytes at their end, which brokers ignore."""
+    """Sends requests followed by surplus bytes, which brokers ignore."""
     for key in (3, 16, 60):
         low, high = versions_of(key)
         for version in (low, high):
@@ -88,7 +88,7 @@ def surplus(talk: Talk, _: int) -> None:
 
 
 def client_ids(talk: Talk, _: int) -> None:
-    """Sends valid and invalid client ids. Null is a valid id; a wrong length or invalid UTF-8 is an error."""
+    """Sends valid and invalid client ids. Null is valid; a wrong length or invalid UTF-8 is an error."""
     for label, client_id in {
         "null": b"\xff\xff",
         "empty": b"\0\0",

@@ -1,5 +1,5 @@
-"""Scripts that send requests about offsets and groups to groups of every type: classic, consumer (KIP-848), share and
-unknown groups.
+"""Scripts that send offset and group requests to groups of every type: classic, consumer (KIP-848), share and unknown
+groups.
 
 Each script sends the same requests to every group. Rules: `docs/spec/share-groups.md#s2-5` and
 `docs/spec/consumer-groups.md#s9`.
@@ -140,7 +140,7 @@ def delete_groups(talk: Talk, version: int) -> None:
 def describe_groups(talk: Talk, version: int) -> None:
     types = Types(talk, version, "describe")
     for label, group in types.each():
-        if label != "a classic group":  # The member of the classic group is still waiting for others.
+        if label != "a classic group":  # The classic group may still be waiting for further members.
             types.ask(label, DescribeGroupsRequest(groups=[group]))
 
 
@@ -157,12 +157,12 @@ def list_groups(talk: Talk, version: int) -> None:
         for label, group in types.each():
             one = found.get(group)
             shown = None if one is None else (one.protocol_type, one.group_state, one.group_type)
-            if label != "a classic group":  # The state of the classic group changes after a moment.
+            if label != "a classic group":  # The classic group changes its state a moment later.
                 talk.note(f"{label}, {filters}", str(shown))
 
 
 def classic_members(talk: Talk, version: int) -> None:
-    """Sends JoinGroup at each version, followed by other requests of classic members."""
+    """Sends JoinGroup at each version, followed by other requests of the classic protocol."""
     types = Types(talk, version, "members")
     for label in ("a share group", "no group id"):
         group = types.groups[label]

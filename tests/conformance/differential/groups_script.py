@@ -40,8 +40,8 @@ A_UUID = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 def wait_for_coordinator(talk: Talk) -> None:
-    """Waits for a group coordinator. The first request for it makes the broker create __consumer_offsets, which takes a
-    moment."""
+    """Waits for a group coordinator. The first request for a coordinator makes the broker create __consumer_offsets,
+    which takes a moment."""
     while talk.quietly(FindCoordinatorRequest(key="any", key_type=GROUP), 3).error_code:
         time.sleep(0.05)
 
@@ -55,12 +55,12 @@ def join_request(group: str, member_id: str = "", version: int = JOIN, **more: A
 
 
 class Member:
-    """A group member whose join is not recorded, for scripts about other requests."""
+    """A group member whose joining is not recorded, for scripts about other requests."""
 
     def __init__(self, talk: Talk, group: str, instance: str | None = None) -> None:
         self.talk, self.group, self.instance = talk, group, instance
         answer = talk.quietly(join_request(group, group_instance_id=instance), JOIN)
-        while answer.error_code in (14, 15, 16):  # its partition of __consumer_offsets is not loaded yet
+        while answer.error_code in (14, 15, 16):  # the group's partition of __consumer_offsets is not loaded
             time.sleep(0.05)
             answer = talk.quietly(join_request(group, group_instance_id=instance), JOIN)
         if answer.error_code == 79:  # MEMBER_ID_REQUIRED
@@ -147,8 +147,8 @@ def join_group(talk: Talk, version: int) -> None:
 
 
 def join_group_together(talk: Talk, version: int) -> None:
-    """Has two members join. The first member learns from its heartbeat that it must rejoin, and only then does the
-    broker answer both JoinGroups."""
+    """Has two members join. The broker answers both JoinGroups only after the first member has learned from its
+    heartbeat that it must rejoin, and has done so."""
     wait_for_coordinator(talk)
     group = f"together-{version}"
     first = Member(talk, group).sync()

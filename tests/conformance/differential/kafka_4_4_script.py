@@ -1,5 +1,5 @@
-"""Scripts for the changes in Kafka 4.4. The scripts name rows of docs/spec/kafka-4.4.md. Kafka 4.3.1 answers the same
-requests in its own way."""
+"""Scripts for the changes in Kafka 4.4. They cite rows of docs/spec/kafka-4.4.md. Kafka 4.3.1 gives other answers to
+some of the requests."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from tests.conformance.differential.transactional_partitions_script import FIRST
 from tests.conformance.differential.transactions_script import wait_for_coordinators
 
 NODE = 1
-CLUSTER_CHECK_SINCE = 5  # first version of ApiVersions that checks the cluster
+CLUSTER_CHECK_SINCE = 5  # first version of ApiVersions with an expected cluster id
 PRODUCE = 9
 PATIENCE_S = 20.0
 TOPIC, GROUP = 2, 32
@@ -46,8 +46,8 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 def expected_broker(talk: Talk, version: int) -> None:
-    """Sends ApiVersions with an expected cluster and node (A1 to A7). Another test compares the APIs in the response,
-    so this script only records whether there are any."""
+    """Sends ApiVersions with an expected cluster and node (A1 to A7). Records only whether the response lists any APIs,
+    because another test compares these."""
     if version < CLUSTER_CHECK_SINCE:
         return
     cluster = talk.place.cluster_id
@@ -77,7 +77,7 @@ def unregister_controller(talk: Talk, version: int) -> None:
 
 
 def levels_of_features(talk: Talk, version: int) -> None:
-    """Validates changes of feature levels, but does not apply them (F1, F3 to F5, F7)."""
+    """Validates changes of feature levels without applying them (F1, F3 to F5, F7)."""
     if version == 0:
         return
 
@@ -95,8 +95,8 @@ def levels_of_features(talk: Talk, version: int) -> None:
 
 
 def new_settings(talk: Talk, version: int) -> None:
-    """Validates values at the bounds of the new topic and group settings, and of group settings with limits (section
-    4.2)."""
+    """Validates values at the bounds of the new topic and group settings, and of group settings with broker-side limits
+    (section 4.2)."""
     topic, group = f"settings-of-4-4-{version}", f"group-of-4-4-{version}"
     talk.make_topic(topic)
 
@@ -136,7 +136,8 @@ def new_settings(talk: Talk, version: int) -> None:
 
 
 def lowered_size_of_records(talk: Talk, version: int) -> None:
-    """Searches a log by timestamp after a record in it has become larger than the lowered limit (M4)."""
+    """Searches a log by timestamp after `max.decompressed.message.bytes` has been lowered below the size of a stored
+    record (M4)."""
     to = Producer(talk, PRODUCE)
     name = to.make_topic(f"lowered-{version}")
     for values in ((b"v",), (b"v", bytes(2_000)), (b"v",)):
@@ -150,7 +151,7 @@ def lowered_size_of_records(talk: Talk, version: int) -> None:
         partition = ListOffsetsPartition(partition_index=0, timestamp=at_ms)
         return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[partition])])
 
-    deadline = time.monotonic() + PATIENCE_S  # Kafka responds before its logs use the limit.
+    deadline = time.monotonic() + PATIENCE_S  # Kafka responds before its logs apply the limit.
     is_known = altered.responses[0].error_code == 0
     while is_known and talk.quietly(request(BASE_MS + 21), version).topics[0].partitions[0].error_code == 0:
         assert time.monotonic() < deadline, "the limit has no effect"
@@ -192,7 +193,7 @@ def finalised_levels(talk: Talk, version: int) -> None:
 
 
 def emptied_consumer_group(talk: Talk, version: int) -> None:
-    """Has a member join an empty group before the interval between two assignments has passed (C2)."""
+    """Has a member join an emptied group before the assignment interval has elapsed (C2)."""
     scene = ConsumerScene(talk, version, "emptied")
     between = AlterableConfig(name="consumer.assignment.interval.ms", config_operation=0, value="15000")
     resource = AlterConfigsResource(resource_type=GROUP, resource_name=scene.group, configs=[between])
@@ -205,7 +206,7 @@ def emptied_consumer_group(talk: Talk, version: int) -> None:
 
 
 def changed_assignor(talk: Talk, version: int) -> None:
-    """Changes the server assignor of the only member, and thereby the assignor of the group (C3)."""
+    """Changes the server assignor that the only member requests, and thereby the group's assignor (C3)."""
     scene = ConsumerScene(talk, version, "assignor")
     scene.join("joins", "A", server_assignor="uniform")
     for assignor in ("range", "range", "uniform"):
@@ -215,7 +216,7 @@ def changed_assignor(talk: Talk, version: int) -> None:
 
 
 def released_instance(talk: Talk, version: int) -> None:
-    """Gives a member a second instance id, and has another member join with the first id (C4)."""
+    """Gives a member a second instance id, then has another member join with the first instance id (C4)."""
     scene = ConsumerScene(talk, version, "released")
     scene.join("takes the first", "A", instance_id="first")
     scene.join("takes the second", "A", instance_id="second")
@@ -231,8 +232,8 @@ def released_instance(talk: Talk, version: int) -> None:
 
 
 def member_epochs_of_producers(talk: Talk, version: int) -> None:
-    """Commits offsets in a transaction with several member epochs (T3 to T7). The groups are a consumer group and a
-    classic group."""
+    """Commits offsets in a transaction with various member epochs, in a consumer group and in a classic group (T3 to
+    T7)."""
     wait_for_coordinators(talk)
     scene = ConsumerScene(talk, 1, f"producers-{version}")
     client = Client(talk, f"member-epochs-{version}").init().begin_offsets(scene.group)
@@ -270,7 +271,7 @@ def member_epochs_of_producers(talk: Talk, version: int) -> None:
 
 
 def emptied_share_group(talk: Talk, version: int) -> None:
-    """Compares how far the assignment epoch trails the group epoch after the last member has left (S1)."""
+    """Compares by how much the assignment epoch is behind the group epoch after the last member has left (S1)."""
     scene = ShareScene(talk, SHARE_FETCH, f"emptied-{version}")
     scene.begin()
     scene.leave()
@@ -279,7 +280,7 @@ def emptied_share_group(talk: Talk, version: int) -> None:
 
 
 def added_partition(talk: Talk, version: int) -> None:
-    """Compares the start offset of a partition that was added to a topic of the group (S2)."""
+    """Compares the start offset of a partition added to a topic to which the group is subscribed (S2)."""
     scene = ShareScene(talk, SHARE_FETCH, f"added-{version}")
     scene.configure("share.auto.offset.reset", "latest")
     scene.begin()
@@ -303,7 +304,7 @@ def added_partition(talk: Talk, version: int) -> None:
 
 
 def unchecked_state(talk: Talk, version: int) -> None:
-    """Writes invalid states and counts (S10), then start offsets and delivery-complete counts that rise and fall (S8
+    """Writes invalid states and counts (S10), then start offsets and delivery-complete counts that go up and down (S8
     and S9)."""
     scene = StateScene(talk, "unchecked", WRITE_STATE, version)
     scene.initialize("initialized", 1, 0)

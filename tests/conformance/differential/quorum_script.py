@@ -1,4 +1,5 @@
-"""A script that sends DescribeQuorum for the metadata log, which has one voter, and for other topics and partitions."""
+"""A script that sends DescribeQuorum for the metadata log, which has a single voter, and for other topics and
+partitions."""
 
 from collections.abc import Callable
 

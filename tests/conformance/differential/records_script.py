@@ -30,8 +30,8 @@ from tests.conformance.differential.conversation import Talk
 
 NOW_MS = int(time.time() * 1000)
 FAR_AHEAD_MS = 4_000_000_000_000
-BASE_MS = 1_700_000_000_000  # long ago, so that it cannot be mistaken for the present time
-NOBODY = bytes(range(16))  # a topic id that no topic has
+BASE_MS = 1_700_000_000_000  # a time in 2023, which cannot be mistaken for the present
+NOBODY = bytes(range(16))  # an unknown topic id
 CRC_AT, CRC_FROM = 17, 21
 
 
@@ -41,7 +41,7 @@ def batch(*values: bytes, key: bytes | None = b"k", at_ms: int = BASE_MS, **how:
 
 
 def patched(good: bytes, position: int, format: str, value: int, *, sealed: bool = True) -> bytes:
-    """Returns a copy of `good` in which one number is replaced. Corrects the CRC unless `sealed` is false."""
+    """Returns a copy of `good` in which one number is replaced. Recomputes the CRC unless `sealed` is false."""
     changed = bytearray(good)
     struct.pack_into(format, changed, position, value)
     if sealed:
@@ -55,7 +55,7 @@ GOOD = batch(b"one", b"two", b"three")
 
 
 def magic_1(value: bytes) -> bytes:
-    """Returns a message of magic 1, the format before record batches, which clients older than 0.11 send."""
+    """Returns a message with magic 1, the format of clients older than 0.11, which do not know record batches."""
     body = struct.pack(">bbqi", 1, 0, BASE_MS, -1) + struct.pack(">i", len(value)) + value
     message = struct.pack(">I", zlib.crc32(body)) + body
     return struct.pack(">qi", 0, len(message)) + message
@@ -120,7 +120,7 @@ def new_producer_id(talk: Talk) -> int:
 
 
 class Producer:
-    """Sends Produce at one version. Requests identify topics by name or id, as that version requires."""
+    """Sends Produce at one version, which identifies topics by name or by id."""
 
     def __init__(self, talk: Talk, version: int) -> None:
         self.talk, self.version = talk, version
@@ -153,7 +153,7 @@ def offsets(talk: Talk, label: str, topic: str, *timestamps: int, version: int =
 
 
 def everything(talk: Talk, topic: str, topic_id: bytes, partition: int = 0, label: str | None = None) -> None:
-    """Fetches all batches of a partition, so that each of their fields is compared."""
+    """Fetches all batches of a partition to compare all their fields."""
     part = FetchPartition(partition=partition, partition_max_bytes=5_000_000)
     wanted = FetchTopic(topic_id=topic_id, partitions=[part])
     talk.ask(label or f"content of {topic}-{partition}", FetchRequest(max_wait_ms=1, min_bytes=0, topics=[wanted]), 13)
@@ -186,7 +186,7 @@ def produce_wrong(talk: Talk, version: int) -> None:
     name = to.make_topic(f"produce-wrong-{version}", len(WRONG_BATCHES))
     for partition, (label, wrong) in enumerate(WRONG_BATCHES.items()):
         if wrong is None and version not in (3, 9, 13):
-            continue  # Kafka never responds to null records, so it is enough to wait once per encoding.
+            continue  # Kafka never responds to null records. Waiting once per encoding is enough.
         to.put(label, name, wrong, partition=partition)
         everything(talk, name, to._ids[name], partition, f"content after {label}")
 
@@ -258,12 +258,12 @@ def produce_idempotent(talk: Talk, version: int) -> None:
 
 
 def sequence_wraps(talk: Talk, version: int) -> None:
-    """Sends sequences around 2147483647, whose successor is 0. The sequence can also wrap within a batch."""
+    """Sends sequence numbers around 2147483647, which is followed by 0. A sequence can also wrap within a batch."""
     to = Producer(talk, version)
     name = to.make_topic(f"wraps-{version}")
     producer_id = new_producer_id(talk)
     last = 2**31 - 1
-    # The offset delta of this batch claims two billion records, so that the script does not have to send them.
+    # The last offset delta claims two billion records, which the script could not send.
     far = patched(
         batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0), LAST_DELTA_AT, ">i", last - 2
     )
@@ -481,7 +481,7 @@ def describe_producers(talk: Talk, version: int) -> None:
     talk.ask("of nothing", DescribeProducersRequest(), version)
 
 
-SCRIPTS: dict[Callable[[Talk, int], None], int] = {  # by script: the API key at whose versions it runs
+SCRIPTS: dict[Callable[[Talk, int], None], int] = {  # API key of each script, which runs at all versions of that API
     produce: 0,
     produce_wrong: 0,
     produce_settings: 0,

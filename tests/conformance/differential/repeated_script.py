@@ -1,5 +1,5 @@
-"""Scripts with requests whose lists name the same item twice, in one entry or in two entries, and with requests that
-have several errors. The order of the checks determines which of these errors is returned."""
+"""Scripts with requests whose lists name an item twice, in one entry or in two, and with requests that contain several
+errors, where the order of the checks determines which error is returned."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,13 +47,13 @@ from tests.conformance.differential.groups_script import Member, wait_for_coordi
 from tests.conformance.differential.records_script import GOOD, NOBODY, WRONG_BATCHES, Producer, batch, offsets
 
 SHOWN = ("index", "partition", "error_code", "offset", "name", "topic", "group_id", "watermark", "key", "member_id")
-Split = Sequence[Sequence[int]]  # the partitions in each entry of the topic
+Split = Sequence[Sequence[int]]  # partitions in each entry for the topic
 TWICE: dict[str, Split] = {"in one entry": [[0, 0, 1]], "in two entries": [[0], [0, 1]], "apart": [[0], [1]]}
 
 
 def spread(answer: object) -> list[tuple[object, ...]]:
-    """Returns the names and results of every element in the response's lists. They are sorted, because their order has
-    no meaning."""
+    """Returns the names and results of every element in the response's lists, sorted, because their order is
+    arbitrary."""
     found: list[tuple[object, ...]] = []
 
     def walk(value: Struct, above: tuple[object, ...]) -> None:
@@ -335,7 +335,7 @@ def offset_delete(talk: Talk, version: int) -> None:
 
 
 def groups(talk: Talk, version: int) -> None:
-    """Names a group twice in DescribeGroups, and in DeleteGroups at the versions that both APIs have."""
+    """Names a group twice in DescribeGroups, and in DeleteGroups if that API also has this version."""
     wait_for_coordinator(talk)
     name = f"group-twice-{version}"
     Asker(talk, version)("described twice", DescribeGroupsRequest(groups=[name, name]))
@@ -413,7 +413,7 @@ def create_topics(talk: Talk, version: int) -> None:
                     ask(label, CreateTopicsRequest(topics=[topic(name, factor, partitions, **configs)]))
 
 
-# the first versions with a list that can contain the same item twice
+# the first versions whose lists can contain an item twice
 LOWEST: dict[Callable[[Talk, int], None], int] = {leave_group: 3, list_groups: 4}
 
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {

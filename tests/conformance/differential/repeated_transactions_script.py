@@ -1,4 +1,4 @@
-"""Scripts with transactional requests whose lists name the same item twice, or that contain several errors."""
+"""Scripts with transactional requests whose lists name an item twice, or that contain several errors."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ from tests.conformance.differential.conversation import Talk
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
-# These broker settings are defaults of topic settings, or exist on every broker.
+# These broker settings are defaults for topics, or exist on every broker.
 SOME = [
     "log.segment.bytes",
     "log.retention.ms",

@@ -1,5 +1,4 @@
-"""A share group (KIP-932) that belongs to one script, its topic, and the requests of its members and of
-administrators."""
+"""A scene for one script: a share group (KIP-932), its topic, and the requests of members and administrators."""
 
 import time
 from collections.abc import Iterable
@@ -51,7 +50,7 @@ def batches_of(batches: Iterable[Batch], batch_type: type[B]) -> list[B]:
 
 
 class ShareScene:
-    """A topic with ten records in one batch, and a share group. The first member to `begin` initializes the share
+    """A share group, and a topic with ten records in one batch. The first member to call `begin` initializes the share
     state."""
 
     def __init__(self, talk: Talk, version: int, name: str) -> None:
@@ -82,7 +81,7 @@ class ShareScene:
         return self.talk.ask(label, request, 1)
 
     def join(self, member: str = "A") -> None:
-        """Has the member join, without recording the request and without waiting for partitions."""
+        """Has the member join, without recording the request, and does not wait for partitions."""
         request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=member, subscribed_topic_names=[self.topic])
         while self.talk.quietly(request, 1).error_code:
             time.sleep(0.05)
@@ -102,7 +101,7 @@ class ShareScene:
             time.sleep(0.1)
 
     def fetch(self, label: str, member: str, epoch: int, **fields: Any) -> Any:
-        """Sends ShareFetch. `fields` replace fields of the request; `acknowledgements` are batches of partition 0."""
+        """Sends ShareFetch. `fields` override fields of the request; `acknowledgements` are batches of partition 0."""
         batches = batches_of(fields.pop("acknowledgements", ()), BatchOfFetch)
         partition = FetchPartition(partition_index=0, acknowledgement_batches=batches)
         wanted: dict[str, Any] = {
@@ -118,7 +117,7 @@ class ShareScene:
         return self.talk.ask(label, ShareFetchRequest(**(wanted | fields)), self.version)
 
     def acknowledge(self, label: str, member: str, epoch: int, *batches: Batch, **fields: Any) -> Any:
-        """Acknowledges batches of partition 0. `fields` replace fields of the request."""
+        """Acknowledges batches of partition 0. `fields` override fields of the request."""
         partition = AcknowledgePartition(
             partition_index=0, acknowledgement_batches=batches_of(batches, AcknowledgementBatch)
         )
@@ -149,8 +148,8 @@ class ShareScene:
         return self.talk.ask(label, self._altered(*topics, group=group), 0)
 
     def wait_until_altered(self, offsets: Offsets) -> None:
-        """Repeats an unrecorded request to alter offsets until it succeeds, because Kafka's coordinator learns about a
-        topic a moment after its creation."""
+        """Repeats an unrecorded request to alter offsets until it succeeds. Kafka's coordinator learns about a topic a
+        moment after its creation."""
         deadline = time.monotonic() + PATIENCE_S
         while self.talk.quietly(self._altered((self.topic, offsets)), 0).responses[0].partitions[0].error_code:
             assert time.monotonic() < deadline
@@ -176,7 +175,7 @@ class ShareScene:
 
 
 def other_groups(scene: ShareScene) -> dict[str, str]:
-    """Returns group ids by label that do not belong to share groups: a consumer group, a classic group, the empty id
+    """Returns labelled group ids that do not belong to share groups: a consumer group, a classic group, the empty id
     and an unknown id."""
     consumers, classic = f"{scene.group}-consumers", f"{scene.group}-classic"
     join = ConsumerGroupHeartbeatRequest(

@@ -54,8 +54,8 @@ def heartbeats(talk: Talk, version: int) -> None:
 
 
 def subscriptions(talk: Talk, version: int) -> None:
-    """Subscribes only to topics that do not exist. Other topics would have to be initialized, which takes a different
-    time on each broker."""
+    """Subscribes only to unknown topics. Known topics would be initialized, and the two brokers need different times
+    for that."""
     scene = ShareScene(talk, version, "subscriptions")
     joined = scene.beat("of a topic that is not", "A", 0, subscribed_topic_names=["nope", "bad name!"])
     scene.beat("the same", "A", joined.member_epoch)

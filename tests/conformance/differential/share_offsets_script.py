@@ -1,7 +1,7 @@
 """Scripts for offsets of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets,
 including errors.
 
-The scripts play docs/spec/share-groups.md#s2-8 and scenarios 32 to 35.
+The scripts play scenarios 32 to 35 and the rules of docs/spec/share-groups.md#s2-8.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def described(talk: Talk, version: int) -> None:
     for label, topics in every_kind.items():
         scene.describe_offsets(f"three more, {label}", topics, version=version)
     scene.describe_offsets("two groups", {scene.topic: [0]}, groups=(scene.group, "nobody"), version=version)
-    if version > 0:  # Kafka takes a long time to respond, so only one version is tested.
+    if version > 0:  # Kafka takes a long time to respond, so version 0 is left out.
         scene.describe_offsets("no such partition", {scene.topic: [0, 7]}, version=version)
     scene.describe_offsets("a group twice", groups=(scene.group, scene.group), version=version)
 

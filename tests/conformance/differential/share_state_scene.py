@@ -1,7 +1,7 @@
-"""Share partitions of one script, and the requests about them that partition leaders and group coordinators send
-(API keys 83 to 87).
+"""Share partitions for one script, and the requests about them that partition leaders and group coordinators send (API
+keys 83 to 87).
 
-Parameters of a request (`where`) may replace the scene's partitions, topic id and group.
+The `where` parameters of a request override the scene's partitions, topic id and group.
 """
 
 import time
@@ -26,15 +26,15 @@ Batch = tuple[int, int, int, int]  # first offset, last offset, delivery state, 
 
 
 def wait_for_share_coordinator(talk: Talk) -> None:
-    """Waits for a share coordinator. The first request for it makes the broker create __share_group_state, which takes
-    a moment."""
+    """Waits for a share coordinator. The first request for a coordinator makes the broker create __share_group_state,
+    which takes a moment."""
     asked = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[f"g:{'A' * 22}:0"])
     while talk.quietly(asked, 6).coordinators[0].error_code:
         time.sleep(0.05)
 
 
 class StateScene:
-    """A topic with two partitions, and a group. Requests of the API `key` have `version`; other requests have their
+    """A topic with two partitions, and a group. Requests with API key `key` are sent at `version`, all others at their
     latest version."""
 
     def __init__(self, talk: Talk, name: str, key: int, version: int) -> None:
@@ -48,8 +48,8 @@ class StateScene:
         self.wait_until_coordinators_know(is_there=True)
 
     def wait_until_coordinators_know(self, *, is_there: bool) -> None:
-        """Waits until the coordinators know whether the topic exists. Each of Kafka's coordinators learns about a topic
-        separately, a moment after its creation or deletion."""
+        """Waits until the coordinators know that the topic exists, or that it no longer exists. Each of Kafka's
+        coordinators learns this separately, a moment after the topic's creation or deletion."""
         partitions = [summary.PartitionData(partition=index) for index in (0, 1)]
         topics = [summary.ReadStateSummaryData(topic_id=self.topic_id, partitions=partitions)]
         deadline = time.monotonic() + PATIENCE_S
@@ -117,7 +117,7 @@ class StateScene:
         )
 
     def stored(self, label: str) -> None:
-        """Reads everything that is stored for partition 0."""
+        """Reads the complete stored state of partition 0."""
         self.read(f"{label}, read", 0)
         self.summarize(f"{label}, summary", 0)
 

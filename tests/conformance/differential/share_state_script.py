@@ -1,6 +1,6 @@
 """Scripts for the share coordinator (KIP-932): InitializeShareGroupState to ReadShareGroupStateSummary.
 
-The scripts play docs/spec/share-groups.md#s4-2 to #s4-4 and scenarios 71 to 76, including errors.
+The scripts play scenarios 71 to 76 of docs/spec/share-groups.md#s4-2 to #s4-4, including errors.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 
 
 def coordinator_keys(talk: Talk, version: int) -> None:
-    """Looks up the coordinators of share partitions, by valid and invalid keys. A valid key is
+    """Looks up the coordinators of share partitions with valid and invalid keys. A valid key is
     `group:topicId:partition`."""
     wait_for_share_coordinator(talk)
     topic_id = "A" * 22
@@ -90,8 +90,7 @@ def read(talk: Talk, version: int) -> None:
 
 
 def written(talk: Talk, version: int) -> None:
-    """Writes states at present, former and future epochs, and at negative epochs (S5 of
-    docs/spec/kafka-4.4.md#s5-3)."""
+    """Writes states at current, earlier and negative epochs (S5 of docs/spec/kafka-4.4.md#s5-3)."""
     scene = StateScene(talk, "written", WRITE, version)
     scene.write("not initialized", 0, 0, 0)
     scene.nowhere(scene.write, 0, 0, 0)
@@ -136,8 +135,7 @@ def merged(talk: Talk, version: int) -> None:
 
 
 def counted(talk: Talk, version: int) -> None:
-    """Writes delivery-complete counts (S8 and S9 of docs/spec/kafka-4.4.md#s5-3). Version 0 does not have this
-    count."""
+    """Writes delivery-complete counts, which version 0 does not have (S8 and S9 of docs/spec/kafka-4.4.md#s5-3)."""
     scene = StateScene(talk, "counted", WRITE, version)
     scene.initialize("initialized", 1, 0)
     for offset, complete in ((0, 3), (0, 7), (10, 2), (10, 0)):
@@ -151,7 +149,7 @@ def counted(talk: Talk, version: int) -> None:
 
 
 def updates_and_snapshots(talk: Talk, version: int) -> None:
-    """Writes more updates than fit between two snapshots. Snapshots do not change the result."""
+    """Writes more updates than the coordinator stores between two snapshots. A snapshot does not change the result."""
     scene = StateScene(talk, "updates", WRITE, version)
     scene.initialize("initialized", 1, 0)
     for offset in range(0, 520, 2):
@@ -190,7 +188,7 @@ def summarized(talk: Talk, version: int) -> None:
 
 
 def without_topic(talk: Talk, version: int) -> None:
-    """Deletes the topic. A moment later its share state is deleted too."""
+    """Deletes the topic. Its share state is deleted a moment later."""
     scene = StateScene(talk, "gone", SUMMARY, version)
     scene.initialize("initialized", 3, 2)
     talk.quietly(DeleteTopicsRequest(topics=[DeleteTopicState(name=scene.topic)], timeout_ms=20_000), 6)

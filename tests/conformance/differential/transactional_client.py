@@ -1,4 +1,4 @@
-"""A transactional producer for scripts. Each step is one request, which may or may not be recorded."""
+"""A transactional producer for scripts. Each step sends one request, recorded or unrecorded."""
 
 import time
 from typing import Any
@@ -17,10 +17,10 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.records_script import batch
 
-# Versions of requests that only prepare a comparison. They use the protocol before the second part of KIP-890.
+# Versions of requests that only prepare a comparison. They belong to the protocol before the second part of KIP-890.
 INIT, ADD, END, PRODUCE = 4, 3, 4, 11
 PATIENCE_S = 60.0
-# Error codes: the coordinator is loading, unavailable, on another broker, or busy with this transactional id.
+# Error codes: the coordinator is loading, unavailable, on another broker, or still busy with this transactional id.
 NOT_YET = {14, 15, 16, 51}
 GROUP, TRANSACTION = 0, 1
 
@@ -29,16 +29,16 @@ class Client:
     """A producer with one transactional id. `producer_id` and `epoch` are the latest that the broker returned."""
 
     def __init__(self, talk: Talk, transactional_id: str, *, version: int = END) -> None:
-        """Creates a producer whose EndTxn requests have this version. transaction.version 2 requires version 5."""
+        """Creates a producer that sends EndTxn at this version. transaction.version 2 requires version 5."""
         self.talk, self.id, self._end_version = talk, transactional_id, version
         self.producer_id, self.epoch, self.sequences = -1, -1, dict[tuple[str, int], int]()
 
     def init(self, **more: Any) -> "Client":
-        """Sends unrecorded InitProducerId requests until one succeeds. An open transaction is aborted."""
+        """Sends unrecorded InitProducerId requests until one succeeds. This aborts an open transaction."""
         request = InitProducerIdRequest(transactional_id=self.id, **({"transaction_timeout_ms": 60_000} | more))
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            # This creates the topic __transaction_state.
+            # This request creates the topic __transaction_state.
             self.talk.quietly(FindCoordinatorRequest(key=self.id, key_type=TRANSACTION), 3)
             answer = self.talk.quietly(request, INIT)
             if answer.error_code == 0:
@@ -50,7 +50,7 @@ class Client:
         return self
 
     def note(self, answer: Any) -> None:
-        """Stores producer id and epoch of a response to InitProducerId or EndTxn v5."""
+        """Stores the producer id and epoch from a response to InitProducerId or EndTxn v5."""
         if answer is not None and answer.error_code == 0 and answer.producer_id != -1:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
@@ -73,7 +73,7 @@ class Client:
         )
 
     def begin(self, topic: str, *partitions: int) -> "Client":
-        """Adds partitions to the transaction like clients of the older protocol. The request is not recorded."""
+        """Adds partitions to the transaction, as clients of the older protocol do. The request is not recorded."""
         self.talk.quietly(self.add_request(partitions_of(topic, *(partitions or (0,)))), ADD)
         return self
 
@@ -90,7 +90,8 @@ class Client:
         return self
 
     def note_end(self, answer: Any) -> None:
-        """Stores a response to EndTxn, and waits until the transaction has ended. Kafka responds earlier."""
+        """Stores the result of a response to EndTxn, and waits until the transaction has ended. Kafka responds before
+        the end."""
         self.note(answer)
         self.settle()
 
@@ -100,7 +101,7 @@ class Client:
         while self.talk.quietly(request, 0).transaction_states[0].transaction_state.startswith("Prepare"):
             assert time.monotonic() < deadline, f"{self.id} does not end"
             time.sleep(0.01)
-        time.sleep(0.002)  # If two markers had the same time, it would be a matter of chance which of them is newer.
+        time.sleep(0.002)  # If two markers had the same timestamp, it would be random which one is newer.
 
     def records(self, topic: str, *values: bytes, partition: int = 0, **more: Any) -> bytes:
         """Returns this producer's next batch for a partition."""
@@ -122,7 +123,7 @@ class Client:
         return ProduceRequest(topic_data=topics, **fields)
 
     def send(self, topic: str, *values: bytes, partition: int = 0) -> "Client":
-        """Sends an unrecorded Produce request. The partition must be part of the transaction."""
+        """Sends an unrecorded Produce request. The partition must already be in the transaction."""
         request = self.produce_request(topic, self.records(topic, *values, partition=partition), partition=partition)
         answer = self.talk.quietly(request, PRODUCE)
         assert answer.responses[0].partition_responses[0].error_code == 0, answer

@@ -30,7 +30,7 @@ from tests.conformance.differential.transactional_client import Client
 from tests.conformance.differential.transactions_script import LevelScript, wait_for_coordinators
 
 COMMITTED = 1  # the isolation level read_committed
-FIRST_VERSION = {0: 3, 1: 4, 2: 2}  # by API key: the first version that supports transactions
+FIRST_VERSION = {0: 3, 1: 4, 2: 2}  # by API key: the first version with transactions
 
 
 def produce(talk: Talk, version: int, level: int) -> None:
@@ -99,8 +99,8 @@ def read(talk: Talk, version: int, level: int) -> None:
 
 
 def prepare(talk: Talk, topic: str) -> None:
-    """Writes a committed transaction, an aborted one, two interleaved ones, a plain record, and an open transaction
-    with a plain record after it."""
+    """Writes a committed transaction, an aborted one, two interleaved ones, a non-transactional record, and an open
+    transaction followed by another non-transactional record."""
     one, two = Client(talk, f"{topic}-one").init(), Client(talk, f"{topic}-two").init()
     one.begin(topic).send(topic, b"committed", b"too").end()
     one.init().begin(topic).send(topic, b"aborted").end(commit=False)
@@ -191,8 +191,8 @@ FIRST_VERSION_WITH_IDS = 6  # first version of TxnOffsetCommit with topic ids
 
 
 def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
-    """Commits offsets in a transaction, also for unknown topics, partitions, groups and members (T1, T2 and T8 to T10
-    of docs/spec/kafka-4.4.md#s5-2)."""
+    """Commits offsets in a transaction, including offsets for unknown topics, partitions, groups and members (T1, T2
+    and T8 to T10 of docs/spec/kafka-4.4.md#s5-2)."""
     wait_for_coordinators(talk)
     name = f"tx-group-{version}-{level}"
     ids = {name: talk.make_topic(name, 2)}
