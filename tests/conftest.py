@@ -19,11 +19,11 @@ from tests.support.examples import ARE_THE_SAME, examples
 from tests.support.killed_brokers import killed
 from tests.support.tracebacks import MARK, TracebackHandler, taken, unexpected
 
-WITHOUT = os.environ.get("WITHOUT", "")  # systems and abilities that the tests pretend are missing; see tests/elsewhere
+WITHOUT = os.environ.get("WITHOUT", "")  # systems and features that the tests pretend are missing; see tests/elsewhere
 IS_LINUX = sys.platform == "linux" and not WITHOUT
 IS_POSIX = sys.platform != "win32" and WITHOUT != "windows"
 CLIENTS = Path(__file__).parent / "clients"
-CLIENTS_END_AT = 0.8  # The files of tests/clients end after this fraction of all files.
+CLIENTS_END_AT = 0.8  # The files of tests/clients are spread over this fraction of all files.
 
 settings.register_profile(
     "unhurried",
@@ -71,7 +71,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the brokers that a signal has ended to the report of a failed test."""
+    """Adds the brokers that were killed by a signal to the report of a failed test."""
     report = yield
     if report.failed and (lines := killed()):
         report.sections.append(("Killed brokers", "\n".join(lines)))

@@ -63,7 +63,7 @@ Place = tuple[TopicPartition, Value]
 
 @dataclass(slots=True)
 class Fate:
-    """What the producer of a transaction knows about its outcome. `asked_at` is the index in the history of the first
+    """The outcome of a transaction as its producer knows it. `asked_at` is the position in the history of the first
     request to commit."""
 
     asked_at: int | None = None
@@ -73,7 +73,7 @@ class Fate:
 
 @dataclass(slots=True)
 class Reading:
-    """What a consumer has read of one partition since it was last positioned there."""
+    """The progress of a consumer in one partition since the consumer was last positioned there."""
 
     begins: int
     position: int

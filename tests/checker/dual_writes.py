@@ -42,14 +42,14 @@ class BlockStarted:
 
 @dataclass(frozen=True, slots=True)
 class TransactionPrepared:
-    """The producer has prepared the transaction. From then on, Kafka must wait for the decision of the database."""
+    """The producer has prepared the transaction. From then on, Kafka must wait for the database's decision."""
 
     transaction: Name
 
 
 @dataclass(frozen=True, slots=True)
 class RowsReported:
-    """What the application learns about its rows. A history may lack this event."""
+    """The outcome of the rows as the application learns it. A history may lack this event."""
 
     transaction: Name
     rows: Answer
@@ -67,8 +67,8 @@ class RecoveryEnded:
 
 @dataclass(frozen=True, slots=True)
 class BothSidesRead:
-    """What separate readers see on both sides while no application runs. They read the committed messages first, then
-    whether a transaction is open, and finally the rows."""
+    """The messages and rows that separate readers see while no application runs. They first read the committed
+    messages, then check for an open transaction, and finally read the rows."""
 
     messages: tuple[Value, ...]
     is_open: bool
@@ -93,13 +93,13 @@ class KnownTransaction:
 
     values: tuple[Value, ...]
     rows: Answer = Answer.UNKNOWN
-    is_in_doubt: bool = False  # prepared, and since then neither decided nor recovered
+    is_in_doubt: bool = False  # prepared, and not yet decided or recovered
 
 
 @dataclass(slots=True)
 class Judge:
     transactions: dict[Name, KnownTransaction] = field(default_factory=dict)
-    is_settled: bool = False  # A recovery has ended, and since then no block and no recovery has started.
+    is_settled: bool = False  # A recovery has ended, and no block or recovery has started since.
 
     def look(self, seen: BothSidesRead) -> Iterator[Verdict]:
         rows, messages = Counter(seen.rows), Counter(seen.messages)

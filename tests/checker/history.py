@@ -1,4 +1,4 @@
-"""The history of what clients did and saw, in order. `tests.checker.anomalies` judges it.
+"""A history lists, in order, what clients did and saw. `tests.checker.anomalies` judges it.
 
 A transaction is committed, aborted, or unknown. It is unknown if its producer requested the commit but got no response.
 A transaction whose producer never requested a commit cannot be committed. Values identify records: no two sends to one
@@ -18,17 +18,17 @@ Transaction: TypeAlias = Hashable
 
 class Answer(Enum):
     YES = auto()
-    NO = auto()  # It did not happen, and will not happen later.
+    NO = auto()  # The action had no effect, and never will.
     UNKNOWN = auto()  # The response was lost, or an error leaves the outcome open.
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSent:
-    """A record that was sent. Its place in the history is the time of the send. `answer` is what the client finally
-    knows about the outcome.
+    """A record that was sent. Its position in the history shows when it was sent. `answer` is the outcome as the client
+    finally knows it.
 
-    transaction  None if the record is not part of a transaction
-    offset       offset of the record, if the client learned it
+        transaction  None if the record is not part of a transaction
+        offset       offset of the record, if the client learned it
     """
 
     producer: str

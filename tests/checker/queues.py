@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-# How much later than the end of a job a worker may report that it received the job. A worker may still hold a job in
+# Maximum time between the end of a job and a worker's report that it received the job. A worker may still hold a job in
 # memory that it received before the broker was killed. After the restart, another worker may receive the job too and
 # finish it first. The acknowledgement of the first worker is then refused.
 LATE_NS = 2_000_000_000

@@ -28,10 +28,10 @@ INTERNAL = (CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE)
 
 @dataclass(frozen=True, slots=True)
 class StartResult:
-    """The result of starting on a directory.
+    """The result of a start on a directory.
 
-    facts  facts about the broker as a whole
-    logs   contents of each log, or why it is refused, by directory name
+    facts  facts about the complete broker
+    logs   by directory name, the outcome of each log, or the reason why it is refused
     """
 
     facts: dict[str, object] = field(default_factory=dict)
@@ -40,9 +40,9 @@ class StartResult:
 
 @dataclass(frozen=True, slots=True)
 class StoppedDirectory:
-    """A stopped directory.
+    """The files of a data directory after a clean stop.
 
-    damaged  ending of the names of the files that are damaged; by default all files
+    damaged  suffix of the names of the files to damage; by default all files
     """
 
     files: dict[str, bytes]  # by path
@@ -82,14 +82,14 @@ def seen_log(directory: LogDirectory, topic: str, partition: int) -> Outcome | s
 def start_log(config: LogConfig) -> Callable[[FakeDisk], StartResult]:
     def start(disk: FakeDisk) -> StartResult:
         directory = LogDirectory.open(disk, DATA, NODE)
-        with suppress(KafkaError):  # `failed` has the reason.
+        with suppress(KafkaError):  # `failed` contains the reason.
             directory.open_log("t", 0, TOPIC_ID, config, now_ms=NOW_MS)
         if directory.failed:  # The next start reaches the same result.
             directory.close(broker_epoch=12)
             directory = LogDirectory.open(disk, DATA, NODE)
             with suppress(KafkaError):
                 directory.open_log("t", 0, TOPIC_ID, config, now_ms=NOW_MS)
-        directory.read_cleaner_offsets()  # Its content does not matter, because compacting twice gives the same result.
+        directory.read_cleaner_offsets()  # The offsets do not matter, because compacting twice gives the same result.
         return StartResult({"meta": directory.meta}, {"t-0": seen_log(directory, "t", 0)})
 
     return start

@@ -1,4 +1,5 @@
-"""What clients can observe of a log. Logs with equal outcomes are equal, whatever their files contain."""
+"""Computes the outcome of a log, which is everything that clients can observe of it. Logs with equal outcomes are equal
+for clients, whatever their files contain."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -32,7 +33,7 @@ class Outcome(NamedTuple):
     found: list[tuple[int, ...]]  # `read_at` for each batch
     by_timestamp: list[int | None]
     newest: int | None
-    retained_by: list[int]  # the timestamp of each segment that retention uses
+    retained_by: list[int]  # the timestamp of each segment, as retention uses it
     epoch_ends: list[tuple[int, int] | None]
 
 

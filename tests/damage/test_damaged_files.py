@@ -52,12 +52,12 @@ def damages(name: str, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def nobodys_bytes(name: str, path: str, content: bytes) -> Iterator[int]:
-    """Yields the positions of bytes that no start can check."""
+    """Yields the positions of bytes whose damage no start can detect."""
     log = undamaged(name).logs.get(path.split("/")[-2])
     if not path.endswith(".log") or not isinstance(log, Outcome):
         return
     for at, header in batches(content):
-        if header.last_offset < log.log_start_offset:  # Nobody reads deleted records.
+        if header.last_offset < log.log_start_offset:  # No client can read deleted records.
             yield from range(at, at + header.size_bytes)
         # Gaps are usual in compacted logs, so a base offset that moved into a gap is not detected.
         elif name == "compacted":

@@ -1,11 +1,11 @@
-"""Takes abilities of Linux away, so that the fallbacks for macOS and Windows run on Linux: `make test-elsewhere`.
+"""Disables features of Linux, so that the fallbacks for macOS and Windows run on Linux: `make test-elsewhere`.
 
-Python runs this file at its start if `PYTHONPATH` names this folder. So it applies to the tests, and to each broker and
-each command that they start. The environment variable `WITHOUT` lists the abilities of `ABILITIES`, or a system of
-`SYSTEMS`. The product itself reads neither.
+Python runs this file at startup if `PYTHONPATH` contains this folder. The file therefore affects the tests, and each
+broker and each command that they start. The environment variable `WITHOUT` lists keys of `ABILITIES`, or contains a key
+of `SYSTEMS`. The product reads neither variable.
 
-The functions of `odradek.system` are chosen when it is imported. For the two systems, it is imported here while
-`sys.platform` has their name, and while stand-ins for the modules of Windows exist.
+`odradek.system` chooses its functions when it is imported. For a system of `SYSTEMS`, this file imports it while
+`sys.platform` has the system's name and, for Windows, while stand-ins for the modules of Windows exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPOSITORY: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.absp
 PRODUCT: Final = os.path.join(REPOSITORY, "odradek") + os.sep
 FULL_SYNC: Final = 51  # F_FULLFSYNC on macOS
 WAIT_TIMEOUT: Final = 258
-MAX_FRAMES: Final = 6  # between a function of the product and the call of the operating system
+MAX_FRAMES: Final = 6  # maximum number of frames between a function of the product and its call of the operating system
 
 
 def is_called_by_the_product() -> bool:
@@ -104,7 +104,7 @@ ABILITIES: Final[dict[str, Callable[[], None]]] = {
 def import_system(platform: str) -> None:
     """Imports `odradek.system` as on another platform."""
     for name in ("asyncio", "select", "shutil", "socket", "subprocess", "tempfile"):
-        import_module(name)  # these modules check the platform themselves
+        import_module(name)  # these modules check the platform when they are imported
     real, sys.platform = sys.platform, platform
     try:
         for name in ("files", "key_file", "processes", "sockets"):
@@ -180,7 +180,7 @@ def be_windows() -> None:
     import odradek.system.sockets
 
     odradek.system.sockets.NO_LINGERING = struct.pack("ii", 1, 0)  # type: ignore[misc]  # as this kernel wants it
-    del sys.modules["_winapi"], sys.modules["msvcrt"]  # other modules check whether they exist
+    del sys.modules["_winapi"], sys.modules["msvcrt"]  # other modules check whether these two exist
     take_the_c_library()
     rename_as_windows_does()
 

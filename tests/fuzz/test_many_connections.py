@@ -18,7 +18,7 @@ from tests.support.wire import Wire
 
 MANY = 10_000
 FILES_BESIDE = 500  # The test and the broker may each have this many other files open.
-MAX_BYTES_EACH = 8 * 1024  # memory that the broker may use for a connection without requests
+MAX_BYTES_EACH = 8 * 1024  # memory that the broker may use for each connection without requests
 SLOW_PEERS = 500
 
 

@@ -141,7 +141,7 @@ def framed(message: Message, version: int) -> bytes:
 
 
 def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> None:
-    """Passes a frame to the authentication, and asserts what must hold after any frame."""
+    """Passes a frame to the authentication, and asserts the conditions that hold after every frame."""
     was_in = authentication.name
     reaction = authentication.receive(memoryview(frame), NOW_MS, NOW_MS)
     match reaction:
@@ -159,7 +159,7 @@ def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> N
 
 
 def distorted(rng: Random, frame: bytes) -> Iterator[bytes]:
-    """Yields the frames to send instead of this frame. There may be none."""
+    """Yields the frames, possibly none, that replace this frame."""
     data = bytearray(frame)
     match rng.randrange(8):
         case 0:

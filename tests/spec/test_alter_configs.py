@@ -1,5 +1,5 @@
-"""Tests of AlterConfigs and IncrementalAlterConfigs. The expected codes and messages are Kafka 4.3.1's answers to the
-same requests."""
+"""Tests AlterConfigs and IncrementalAlterConfigs. The expected codes and messages are Kafka 4.3.1's answers to the same
+requests."""
 
 import pytest
 

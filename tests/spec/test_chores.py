@@ -1,4 +1,4 @@
-"""Tests of periodic chores, which run at their configured intervals and do not disturb clients."""
+"""Tests that periodic chores run at their configured intervals and do not disturb clients."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of ListGroups, DescribeGroups and DeleteGroups for classic groups."""
+"""Tests ListGroups, DescribeGroups and DeleteGroups for classic groups."""
 
 import pytest
 

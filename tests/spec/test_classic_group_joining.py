@@ -316,7 +316,8 @@ def test_a_join_that_is_repeated_over_another_connection_releases_the_first() ->
 
 
 def test_a_newcomer_has_more_time_than_a_session_to_wait_for_its_first_generation() -> None:
-    """A member cannot send heartbeats before its first generation starts."""
+    """Checks that a new member may wait longer than its session timeout, because it cannot send heartbeats before its
+    first generation starts."""
     scene = Scene()
     scene.come("a", session_timeout_ms=200_000, rebalance_timeout_ms=100_000)
     newcomer = scene.join(client="b", session_timeout_ms=6_000, rebalance_timeout_ms=100_000)

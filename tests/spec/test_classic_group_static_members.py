@@ -76,8 +76,8 @@ def test_a_leader_that_comes_back_leads_and_need_not_assign_anew() -> None:
 
 
 def test_an_older_leader_that_comes_back_is_told_that_its_old_self_leads() -> None:
-    """The member must not become the leader, because it would compute an assignment that the group does not wait
-    for."""
+    """Checks that the former leader rejoins as a follower. As the leader it would compute an assignment that the group
+    does not wait for."""
     scene = Scene()
     old, _ = static_group(scene, "a", "b")
     back = scene.join(instance="a", version=8)

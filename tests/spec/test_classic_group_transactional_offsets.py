@@ -1,5 +1,5 @@
-"""Tests of the offsets of a classic group that are committed in a transaction. The offsets are pending until the
-transaction's marker. Then all of the offsets take effect, or none."""
+"""Tests offsets that a transaction commits for a classic group. The offsets are pending until the transaction's marker,
+and then take effect together or not at all."""
 
 from odradek.broker.groups.records import offset_commit_record, offset_tombstone
 from odradek.protocol.errors import ErrorCode

@@ -46,7 +46,8 @@ FORMATTED = "00000000000000000000-0000000000.checkpoint"
 
 
 def test_a_new_directory_gets_a_metadata_log_with_the_features_that_are_kept() -> None:
-    """Rows P1, P2 and P4 of docs/spec/kafka-4.4.md#s6-1, and row F2 of #s2."""
+    """P1, P2, P4 and F2: a new directory has a metadata log, a snapshot with the feature levels, and no
+    bootstrap.checkpoint (docs/spec/kafka-4.4.md#s6-1, #s2)."""
     disk = FakeDisk()
     running = Running(disk)
     assert running.metadata.image.features == FEATURES

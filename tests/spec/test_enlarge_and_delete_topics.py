@@ -1,5 +1,5 @@
-"""Tests of CreatePartitions and DeleteTopics. The expected codes, messages and order are Kafka 4.3.1's answers to the
-same requests."""
+"""Tests CreatePartitions and DeleteTopics. The expected codes, messages and order are Kafka 4.3.1's answers to the same
+requests."""
 
 import pytest
 
@@ -93,10 +93,8 @@ def test_more_than_can_be_recorded_at_once() -> None:
 def test_all_topics_of_a_request_for_too_many_partitions_are_refused(
     asked: list[tuple[str, int]], codes: list[E | None]
 ) -> None:
-    """Topics that do not exist, and topics that the request names twice, do not count towards the limit.
-
-    Source: docs/spec/kafka-4.4.md#s5-5, O6
-    """
+    """O6: topics that do not exist, and topics that the request names twice, do not count towards the limit
+    (docs/spec/kafka-4.4.md#s5-5)."""
     image = image_with("a", "b")
     answers = enlarge(image, *(PartitionIncrease(name, count) for name, count in asked))
     assert [code for _, code, _ in answers] == codes

@@ -1,5 +1,4 @@
-"""Tests of the feature levels that Kafka 4.4 introduced, and of their upgrades and downgrades
-(docs/spec/kafka-4.4.md#s2)."""
+"""Tests the feature levels that Kafka 4.4 introduced, and their upgrades and downgrades (docs/spec/kafka-4.4.md#s2)."""
 
 from types import SimpleNamespace
 

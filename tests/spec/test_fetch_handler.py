@@ -1,4 +1,4 @@
-"""Tests that Fetch requests are answered at once, wait, or are refused in the same cases as with Kafka 4.3.1."""
+"""Tests that Fetch requests are answered immediately, wait, or are refused in the same cases as with Kafka 4.3.1."""
 
 import asyncio
 from collections.abc import Mapping
@@ -312,7 +312,8 @@ def test_the_response_to_a_fenced_epoch_names_the_current_leader(scene: Scene, v
 def test_a_reader_with_a_diverging_log_gets_the_diverging_epoch(
     scene: Scene, last_fetched: int, offset: int, parted_at: tuple[int, int] | None
 ) -> None:
-    """Epoch 0 has no records, epoch 1 covers offsets 0 to 2, and epoch 2 covers offset 3 and later."""
+    """Checks several positions in a log in which epoch 0 has no records, epoch 1 covers offsets 0 to 2, and epoch 2
+    starts at offset 3."""
     log = scene.partition("t").log
     log.assign_leader_epoch(1)
     scene.write(3)
@@ -359,7 +360,8 @@ def next_of(scene: Scene, begun: FetchResponse, epoch: int = 1) -> ErrorCode:
 
 @pytest.mark.known_bug(82, "Odradek 198d3dd")
 def test_a_session_gets_inconsistent_topic_id_after_its_topic_was_recreated(scene: Scene) -> None:
-    """The session receives an error. Without it the client would wait for a topic id that will never exist again."""
+    """Checks that the session receives an error. Without the error, the client would wait for a topic id that will
+    never exist again."""
     old = scene.topic("again").topic_id
     begun = in_session(scene, old)
     scene.delete_topic("again")
@@ -369,7 +371,7 @@ def test_a_session_gets_inconsistent_topic_id_after_its_topic_was_recreated(scen
     assert next_of(scene, begun, 2) is E.INCONSISTENT_TOPIC_ID
     assert next_of(scene, begun, 3) is E.INCONSISTENT_TOPIC_ID
     answer = only(scene.fetch(want(), topic_id=old, version=13, max_wait_ms=0), 13)
-    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch does not use what the session remembers.
+    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch ignores the topic ids of the session.
 
 
 def test_a_session_that_names_its_partition_again_is_told_the_same(scene: Scene) -> None:
@@ -476,8 +478,8 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread() -> None:
 
 
 def test_a_follower_that_nobody_knows_is_turned_away(scene: Scene) -> None:
-    """Each partition has only one replica. A Kafka cluster with one broker gives the same answer for every replica
-    id."""
+    """Checks the error code for every unknown replica id, although each partition has only one replica, as with a Kafka
+    cluster that has one broker."""
     scene.write()
     for version in (12, 18):
         answer = only(scene.fetch(want(), version=version, replica_id=2), version)

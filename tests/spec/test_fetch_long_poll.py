@@ -1,12 +1,12 @@
-"""Tests of a fetch that finds too little data. The fetch waits for enough bytes, for the end of its maximum wait, or
-until its client leaves."""
+"""Tests that a fetch that finds too little data waits until there are enough bytes, its maximum wait has passed, or its
+client has left."""
 
 from odradek.broker.fetch.wait import FetchWait
 from tests.support.clock import ManualTimers
 
 
 class Place:
-    """The part of a partition that a waiting fetch uses."""
+    """A stand-in for a partition that fetches wait for."""
 
     def __init__(self) -> None:
         self.parked: dict[FetchWait, None] = {}
@@ -61,7 +61,8 @@ def test_it_is_woken_once_until_it_has_looked() -> None:
 
 
 def test_a_look_that_found_less_than_was_appended_waits_for_the_rest() -> None:
-    """For example, a read_committed consumer finds less than was appended while a transaction is open."""
+    """Checks that the fetch continues to wait. A read_committed consumer, for example, finds less than was appended
+    while a transaction is open."""
     place = Place()
     fetch = Fetch(place, missing_bytes=10)
     place.append(10)

@@ -1,4 +1,4 @@
-"""Tests of fetch sessions (KIP-227). A consumer names its partitions once, and later responses omit partitions without
+"""Tests fetch sessions (KIP-227). A consumer names its partitions once, and later responses omit partitions without
 changes."""
 
 from collections.abc import Iterator
@@ -155,7 +155,8 @@ def test_a_request_moves_offsets_adds_and_forgets_partitions() -> None:
 
 
 def test_partitions_that_had_records_go_to_the_end() -> None:
-    """If busy partitions stayed at the front, they would fill every response, and the others would never get a turn."""
+    """Checks that busy partitions move to the end. At the front they would fill every response, and the others would
+    never get a turn."""
     cache = sessions()
     session_id = established(cache, at("a"), at("b"), at("c"))
     incremental(cache, session_id, 1).finish([Answer(size_bytes=5), Answer(), Answer()], 0)

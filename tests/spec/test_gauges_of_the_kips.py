@@ -1,4 +1,4 @@
-"""Tests of the metrics of KIP-98, 890, 932, 939 and 1289, as a scrape shows them in every state that changes them.
+"""Tests the metrics of KIP-98, 890, 932, 939 and 1289, as a scrape shows them in every state that changes them.
 
 Coordinators, logs and share partitions are the real ones, on a fake disk. The tests read the values from the text for
 Prometheus. Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11; docs/metrics.md.

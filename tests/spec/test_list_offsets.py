@@ -1,4 +1,4 @@
-"""Tests that ListOffsets finds the same offsets as Kafka 4.3.1 for timestamps, including special timestamps."""
+"""Tests that ListOffsets finds the same offsets for timestamps, including special timestamps, as Kafka 4.3.1."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Tests of requests with very many entries. The cost of a request grows linearly with their number, and other clients
-are served meanwhile.
+"""Tests requests with very many entries. The cost of a request grows linearly with their number, and other clients are
+served meanwhile.
 
 The tests count function calls, so they do not notice C code that compares all entries with each other. `make hostile`
 measures the cost of C code too.
@@ -176,7 +176,8 @@ def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(broker: In
 
 
 def test_an_answer_has_no_more_entries_than_its_memory_allows() -> None:
-    """The limit matters because a request may name a large group, or a broker with all its settings, many times."""
+    """Checks that the size of a response is limited, because a request may name a large group, or a broker with all its
+    settings, many times."""
     entries = AnswerEntries()
     entries.add(MAX_SLICED_ENTRIES - 1)
     entries.add(1)
@@ -193,7 +194,8 @@ def test_what_clients_have_stored_counts_with_its_size() -> None:
 
 
 def test_a_group_that_is_named_very_often_is_not_answered_as_often(broker: InProcessBroker) -> None:
-    """A request of 10 KB must not produce a response of 60 MB."""
+    """Checks that a request of 10 KB that names a group very often is refused, because its response would have 60
+    MB."""
     connection = broker.connection("User:somebody")
     broker.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
     partitions = [

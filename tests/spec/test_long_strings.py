@@ -1,5 +1,5 @@
-"""Tests of long strings in requests, which may have up to 32,767 bytes. Error messages and log lines quote only the
-start of a string.
+"""Tests long strings in requests, which may have up to 32,767 bytes. Error messages and log lines quote only the start
+of a string.
 
 A string of 30,000 backslashes, which `repr` doubles, once produced an error message that was too long for any response.
 The client received UNKNOWN_SERVER_ERROR, and the log received a traceback with the whole request.

@@ -92,7 +92,8 @@ def test_other_features_leave_no_snapshot() -> None:
 
 
 def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itself() -> None:
-    """Kafka 4.4.0 knows share.version 2, so it can start from the first snapshot. Kafka 4.3.1 needs the second one."""
+    """Checks that each lowered level leaves its own snapshot. Kafka 4.4.0 knows share.version 2, so it can start from
+    the first snapshot. Kafka 4.3.1 needs the second one."""
     running = raised()
     set_level(running, 1, "odradek.share.transactions")
     assert snapshots(disk_of(running)) == []

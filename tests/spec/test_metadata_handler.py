@@ -148,8 +148,8 @@ def test_topics_by_id(scene: BrokerScene) -> None:
 
 
 def test_with_one_topic_id_names_are_not_looked_at(scene: BrokerScene) -> None:
-    """Like Kafka, the broker ignores the names in a request that contains a topic id. Clients send either ids or
-    names."""
+    """Checks that the broker, like Kafka, ignores the names in a request that contains a topic id. Clients send either
+    ids or names."""
     assert codes(by_id(scene, UNKNOWN_ID, name="a")) == {None: E.UNKNOWN_TOPIC_ID}
 
 

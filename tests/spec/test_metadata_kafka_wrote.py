@@ -1,5 +1,5 @@
-"""Tests of metadata logs and snapshots that Kafka 4.3.1 and 4.4.0 wrote. Odradek finds the same metadata in them as
-Kafka, and encodes it with the same bytes."""
+"""Tests that Odradek finds the same metadata as Kafka in metadata logs and snapshots that Kafka 4.3.1 and 4.4.0 wrote,
+and encodes it to the same bytes."""
 
 import json
 from collections.abc import Iterator

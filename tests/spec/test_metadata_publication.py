@@ -1,5 +1,5 @@
-"""Tests of the publication of a commit to the metadata log. Listeners receive the commit in slices, before the response
-is sent."""
+"""Tests the publication of a commit to the metadata log. Listeners receive the commit in slices, before the response is
+sent."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

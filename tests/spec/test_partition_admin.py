@@ -1,5 +1,5 @@
-"""Tests of DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs and InitProducerId, compared with
-the answers of Kafka 4.3.1."""
+"""Tests DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs and InitProducerId, compared with the
+answers of Kafka 4.3.1."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -136,7 +136,8 @@ def test_an_epoch_that_never_was_has_no_end(scene: Scene, epoch: int) -> None:
 
 
 def test_an_epoch_before_all_known_ones_ends_where_the_first_begins(scene: Scene) -> None:
-    """Epoch -1 means that there is no epoch. Any other negative epoch is treated as an epoch before the first one."""
+    """Checks that epoch -2 ends at offset 0, because every negative epoch except -1 is treated as an epoch before the
+    first one. Epoch -1 means that there is no epoch."""
     assert epoch_end(scene, -2) == (E.NONE, -2, 0)
 
 

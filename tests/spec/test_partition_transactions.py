@@ -1,4 +1,4 @@
-"""Tests of the markers, the last stable offset and the transaction index of one partition.
+"""Tests the markers, the last stable offset and the transaction index of one partition.
 
 Rules: docs/spec/transactions.md#s4-8 to #s4-10; scenarios: #s8-5, #s8-6.
 """

@@ -1,4 +1,4 @@
-"""Tests of the fast path for Produce requests with a single batch. The log and the response must be the same as on the
+"""Tests the fast path for Produce requests with a single batch. The log and the response must be the same as on the
 general path."""
 
 from itertools import product

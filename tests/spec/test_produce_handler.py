@@ -137,8 +137,8 @@ def test_anything_but_one_batch_is_refused_before_acks_and_topic_are_judged(scen
 
 
 def test_min_insync_replicas_beyond_the_replica_count_does_not_keep_records_out(scene: Scene) -> None:
-    """Kafka uses min.insync.replicas or the number of replicas, whichever is smaller. This was observed on Kafka 4.3.1
-    with min.insync.replicas=2 and one replica."""
+    """Checks that records are accepted. Kafka uses min.insync.replicas or the number of replicas, whichever is smaller.
+    This was observed on Kafka 4.3.1 with min.insync.replicas=2 and one replica."""
     scene.topic("isr", min_insync_replicas=2)
     assert fields_of(scene.answer(records(), topic="isr"))[0] is E.NONE
 
@@ -157,7 +157,8 @@ def test_log_append_time_is_answered_and_only_there(scene: Scene) -> None:
 
 
 def test_a_duplicate_is_answered_with_its_first_offset_and_timestamp(scene: Scene) -> None:
-    """The response to a duplicate has a timestamp even on CreateTime topics, where the first response has none."""
+    """Checks that the response to a duplicate has a timestamp even on CreateTime topics, where the first response has
+    none."""
     assert fields_of(scene.answer(idempotent(0, 2))) == (E.NONE, 0, -1, 0)
     scene.answer(idempotent(2))
     assert fields_of(scene.answer(idempotent(0, 2))) == (E.NONE, 0, NOW_MS + 1, 0)
@@ -268,7 +269,8 @@ def test_an_error_with_acks_0_closes_the_connection(scene: Scene, how: dict[str,
 
 
 def test_a_large_batch_is_checked_in_a_thread_and_then_keeps_later_requests_waiting(scene: Scene) -> None:
-    """Later requests wait so that the records of one connection stay in the order in which they arrived."""
+    """Checks that later requests wait for the check of a large batch, so that the records of a connection keep their
+    order."""
     large = scene.send(records(CHEAP_RECORDS + 1))
     assert len(scene.workers.jobs) == 1
     assert not large.overlaps

@@ -1,4 +1,4 @@
-"""Tests of the broker's answers to produced records, for each row of tests/support/produced.py.
+"""Tests the broker's answers to produced records, for each row of tests/support/produced.py.
 
 The conformance suite sends the same rows to Apache Kafka, and compares its answers and the stored records.
 """
@@ -87,8 +87,8 @@ def test_a_wrong_largest_timestamp_is_put_right() -> None:
 
 
 def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
-    """A broker keeps the exception until the response has been sent. If the exception is part of a reference cycle, it
-    is kept until the next garbage collection."""
+    """Checks that the exception for refused records holds no decompressed records, because the broker keeps it until
+    the response has been sent. In a reference cycle it would be kept until the next garbage collection."""
     opened = bytearray(4 * 1024 * 1024)  # The header describes other records than these bytes.
     batch = pack_batch(
         replace(read_batch_header(good_batch()), attributes=Compression.GZIP.value), compress(Compression.GZIP, opened)

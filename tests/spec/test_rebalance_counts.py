@@ -1,4 +1,4 @@
-"""Tests of the number of rebalances in the metrics of groups, which is counted as in Kafka:
+"""Tests the number of rebalances in the metrics of groups, which is counted as in Kafka:
 docs/spec/streams-groups.md#s9.
 
 A rebalance of a consumer, share or streams group is a new group epoch, unless its only reason is that members left.

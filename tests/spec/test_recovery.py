@@ -1,4 +1,4 @@
-"""Tests of opening a log after a clean stop, after a crash, and when it is damaged.
+"""Tests opening a log after a clean stop, after a crash, and when it is damaged.
 
 tests/simulation tries every state that a crash may leave. Here each rule has its own test.
 """

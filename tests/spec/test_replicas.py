@@ -1,4 +1,4 @@
-"""Tests of ElectLeaders and the APIs for reassignments on a single broker, compared with the answers of Kafka 4.3.1."""
+"""Tests ElectLeaders and the APIs for reassignments on a single broker, compared with the answers of Kafka 4.3.1."""
 
 from collections.abc import Iterator
 
@@ -186,7 +186,7 @@ def test_a_partition_that_only_other_brokers_have_cannot_come_here() -> None:
     assert code is E.INVALID_REPLICA_ASSIGNMENT
 
 
-# --- Requests to a whole broker.
+# --- Requests to a running broker.
 
 
 class Client:

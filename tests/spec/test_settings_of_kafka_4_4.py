@@ -1,5 +1,4 @@
-"""Tests of settings that Kafka 4.4 introduced. A broker that emulates an older release neither describes nor accepts
-them.
+"""Tests settings that Kafka 4.4 introduced. A broker that emulates an older release neither describes nor accepts them.
 
 Names: docs/spec/kafka-4.4.md#s4.
 """

@@ -1,4 +1,4 @@
-"""Tests of UnregisterController in a cluster with one controller (docs/spec/kafka-4.4.md#s3-2)."""
+"""Tests UnregisterController in a cluster with one controller (docs/spec/kafka-4.4.md#s3-2)."""
 
 from types import SimpleNamespace
 
@@ -48,7 +48,7 @@ def test_it_takes_alter_on_the_cluster(scene: BrokerScene) -> None:
 
 @pytest.mark.parametrize("metadata_version", [30, 33])
 def test_the_active_controller_cannot_unregister_itself(scene: BrokerScene, metadata_version: int) -> None:
-    """U2: the cluster has only this controller, which is active."""
+    """U2: the only controller of the cluster is active, so it is not unregistered."""
     told = refused(scene, NODE_ID, metadata_version)
     assert told == (E.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
 

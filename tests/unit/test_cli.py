@@ -1,5 +1,5 @@
-"""Tests of the command line: the arguments that `serve` accepts, its messages for invalid arguments, and the process
-that it starts."""
+"""Tests the command line: the arguments that `serve` accepts, its messages for invalid arguments, and the process that
+it starts."""
 
 import json
 import os

@@ -339,7 +339,7 @@ def rooms() -> list[str]:
 
 
 def within(folder: str, file: str) -> str | None:
-    """Returns the folder or file below `folder` to which `file` belongs, or None if `file` is elsewhere."""
+    """Returns the folder or file below `folder` that contains `file`, or None if `file` is elsewhere."""
     if not file.startswith(f"{folder}/"):
         return None
     parts = file.removeprefix(f"{folder}/").split("/")
@@ -363,7 +363,7 @@ def in_circles(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("folder", rooms())
 def test_no_two_places_of_a_folder_import_each_other_by_any_detour(folder: str) -> None:
-    """Tests that there is no cycle of imports. An `__init__` does not count, because it only lists what a package
+    """Checks that the imports form no cycle. An `__init__` does not count, because it only lists what a package
     exports."""
     pairs = set()
     for file, imported_at in imports_within(*PACKAGES).items():
@@ -528,7 +528,7 @@ OPTIONAL_PARTS = ("odradek.seeds", "yaml", "odradek.registry", "odradek.broker.r
 
 
 def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
-    """Tests the imports of a separate process, which prints its modules after a complete start and stop."""
+    """Checks the imports of a separate process, which prints its modules after a complete start and stop."""
     script = (
         "import os, signal, sys, tempfile, threading\n"
         "from pathlib import Path\n"

@@ -1,4 +1,4 @@
-"""Tests of the lines of the log, in the format for people and in the format for programs."""
+"""Tests the lines of the log, in the format for people and in the format for programs."""
 
 import io
 import json

@@ -246,7 +246,7 @@ def test_every_use_of_a_backtracking_matcher_is_known_to_be_bounded() -> None:
 
 
 def test_patterns_that_a_client_can_write_are_not_given_to_it() -> None:
-    """Tests that a pattern that the broker computes at run time is never matched, or is matched only with settings."""
+    """Checks that a pattern that the broker computes at run time is never matched, or is matched only with settings."""
     expressions = {
         (path, why)
         for path, rows in USES.items()

@@ -1,4 +1,4 @@
-"""Tests of the compiled variant (docs/variants.md): its list of modules, the choice of the variant by a test run, and
+"""Tests the compiled variant (docs/variants.md): its list of modules, the choice of the variant by a test run, and
 ODRADEK_PURE, which overrides the installed variant."""
 
 import ast
@@ -43,14 +43,14 @@ def test_every_module_of_compiled_toml_is_of_the_same_variant() -> None:
 
 
 def test_types_of_the_fields_of_compiled_classes_are_there_at_run_time() -> None:
-    """Tests that the types of fields exist at run time. mypyc looks them up where it creates the class, even if only an
-    annotation names them. It does not find `object`."""
+    """Checks that the types of fields exist at run time. When mypyc creates a class, it looks up even the types that
+    only an annotation names. It does not find `object`."""
     assert [found for path in build().modules() for found in unknown_types(path)] == []
 
 
 def test_nothing_that_was_set_to_none_is_read_again_after_a_call() -> None:
-    """Tests a mistake of mypyc: it assumes that the attribute is still None, and raises TypeError if the call has
-    changed the attribute."""
+    """Checks that the code avoids a bug of mypyc, which assumes that the attribute is still None, and raises TypeError
+    if the call has changed the attribute."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in believed_to_be_none(source)] == []
 
@@ -70,7 +70,8 @@ def test_what_mypyc_believes_to_be_none_is_found(body: str, found: list[str]) ->
 
 
 def test_each_name_of_an_error_has_one_type() -> None:
-    """Tests a limit of mypyc: it gives the name in `except … as error` its first type throughout the whole function."""
+    """Checks that the code respects a limit of mypyc, which gives the name in `except … as error` its first type
+    throughout the function."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in errors_of_two_types(source)] == []
 
@@ -89,7 +90,7 @@ def errors_of_two_types(source: str) -> Iterator[str]:
 
 
 def test_no_function_refers_to_itself() -> None:
-    """Tests that no function leaves garbage. In mypyc, a nested function refers to itself if it contains another
+    """Checks that no function leaves garbage. In mypyc, a nested function refers to itself if it contains another
     function, or if a sibling names it. After each call, the garbage collector, which rarely runs, has to free the
     function and everything it refers to."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]

@@ -1,4 +1,4 @@
-"""Tests of how members join a consumer group, stay in it and leave it (docs/spec/consumer-groups.md#s15-1)."""
+"""Tests how members join a consumer group, stay in it and leave it (docs/spec/consumer-groups.md#s15-1)."""
 
 import pytest
 

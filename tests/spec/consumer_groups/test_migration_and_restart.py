@@ -1,4 +1,4 @@
-"""Tests of groups that change their protocol, and of groups that are loaded from the log
+"""Tests groups that change their protocol, and groups that are loaded from the log
 (docs/spec/consumer-groups.md#s15-6)."""
 
 import pytest

@@ -1,5 +1,5 @@
-"""Tests of committed offsets of consumer groups, of how consumer groups are listed and deleted, and of offsets that
-expire (docs/spec/consumer-groups.md#s15-5)."""
+"""Tests how consumer groups commit offsets, how groups are listed and deleted, and when offsets expire
+(docs/spec/consumer-groups.md#s15-5)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of how partitions move from one member of a consumer group to another (docs/spec/consumer-groups.md#s15-2)."""
+"""Tests how partitions move from one member of a consumer group to another (docs/spec/consumer-groups.md#s15-2)."""
 
 import pytest
 

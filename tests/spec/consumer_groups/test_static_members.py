@@ -1,4 +1,4 @@
-"""Tests of members of consumer groups that have a group instance id (docs/spec/consumer-groups.md#s15-3)."""
+"""Tests members of consumer groups that have a group instance id (docs/spec/consumer-groups.md#s15-3)."""
 
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_scene import ConsumerScene, HeartbeatResult, refused

@@ -10,8 +10,8 @@ import pytest
 from tests.support.dual_write_scene import AnyScene, PostgresqlScene, SqliteScene
 from tests.support.postgresql import PostgresqlProcess, why_not
 
-# The databases are in memory, where synced commits are fast. A disk would prove nothing more, because these tests kill
-# processes but never cut the power.
+# The databases are in memory, where synced commits are fast. A real disk would not make the tests stronger, because
+# they kill processes but never cut the power.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

@@ -1,4 +1,4 @@
-"""Tests of dual-write blocks that consume. A group's offsets and a share group's acknowledgements take effect when the
+"""Tests dual-write blocks that consume. A group's offsets and a share group's acknowledgements take effect when the
 block commits."""
 
 import pytest

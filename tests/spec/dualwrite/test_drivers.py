@@ -1,5 +1,4 @@
-"""Tests of dual writes with the drivers of SQLite and PostgreSQL, for example of synced commits and isolation
-levels."""
+"""Tests dual writes with the drivers of SQLite and PostgreSQL, including synced commits and isolation levels."""
 
 import sqlite3
 import subprocess
@@ -130,7 +129,8 @@ def test_a_failed_statement_that_the_block_swallows_fails_the_whole_in_postgresq
 
 
 def test_a_savepoint_of_psycopg_stays_within_the_block(postgresql_scene: PostgresqlScene) -> None:
-    """psycopg's `transaction()` would commit the rows at its end if it were the outermost block."""
+    """Checks that psycopg's `transaction()` does not commit the rows before the block ends. It would commit them if it
+    were the outermost block."""
     scene = postgresql_scene
 
     def save(transaction: Any) -> None:

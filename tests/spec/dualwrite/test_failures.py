@@ -1,5 +1,5 @@
-"""Tests of dual writes in which a step fails before or after it takes effect. After recovery the database and Kafka
-always agree."""
+"""Tests dual writes in which a step fails before or after it takes effect. After recovery the database and Kafka always
+agree."""
 
 import pytest
 
@@ -189,8 +189,8 @@ def test_only_the_rows_of_a_block_without_messages_can_be_in_doubt(scene: AnySce
 
 
 def test_a_state_of_a_cluster_that_was_thrown_away_does_not_stand_for_one_of_the_next(scene: AnyScene) -> None:
-    """A new cluster assigns the same producer ids and epochs again, so recovery clears the states that it has
-    resolved."""
+    """Checks that recovery clears the states that it has resolved, because a new cluster assigns the same producer ids
+    and epochs again."""
     scene.order(scene.recovered(), "tea")
     assert scene.stored_state == "1000:0"
     scene.kafka = type(scene.kafka)()

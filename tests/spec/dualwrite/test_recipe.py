@@ -1,4 +1,4 @@
-"""Tests of the tables of the dual write, which define the permitted order of its steps, including after failures."""
+"""Tests the tables of the dual write, which define the permitted order of its steps, including after failures."""
 
 from collections.abc import Iterator
 

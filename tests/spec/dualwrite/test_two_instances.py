@@ -1,5 +1,5 @@
-"""Tests of several instances that share a transactional id. A recovery fences the other instances in the database and
-in Kafka, in any order."""
+"""Tests several instances that share a transactional id. A recovery fences the other instances in the database and in
+Kafka, in any order."""
 
 import os
 from collections.abc import Callable
@@ -65,8 +65,8 @@ def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
 def test_an_instance_that_sleeps_until_another_takes_over_cannot_commit(
     postgresql_scene: PostgresqlScene, step: Step
 ) -> None:
-    """The instance wakes up after another one has taken over. If its messages were already prepared, they have been
-    aborted, so its rows must not be committed."""
+    """Checks that an instance cannot commit if another one has taken over while it slept. If its messages were already
+    prepared, they have been aborted, so its rows must not be committed."""
     scene = postgresql_scene
     first = scene.recovered(sleeping_before(step, scene.recovered))
     with pytest.raises(Fenced) as caught:
@@ -76,7 +76,7 @@ def test_an_instance_that_sleeps_until_another_takes_over_cannot_commit(
 
 
 def test_without_the_generation_in_the_row_both_sides_would_diverge(postgresql_scene: PostgresqlScene) -> None:
-    """Shows that the previous test can fail. Without the check of the generation, the rows exist but the messages do
+    """Shows that the previous test can fail: without the check of the generation, the rows exist but the messages do
     not."""
     scene = postgresql_scene
     planted = WRITE.replace("AND generation = ?", "AND ? IS NOT NULL").replace("?", "%s")
@@ -98,15 +98,16 @@ def refused_recovery(scene: AnyScene) -> Callable[[], None]:
 
 
 def test_an_instance_that_sleeps_after_writing_its_state_delays_recovery_and_commits(scene: AnyScene) -> None:
-    """An instance that sleeps just before its database commit holds the lock on its row. Until the lock is released, no
-    other instance can resolve the block or fence the producer."""
+    """Checks that an instance that sleeps just before its database commit can still commit, because it holds the lock
+    on its row. Until the lock is released, no other instance can resolve the block or fence the producer."""
     first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, refused_recovery(scene)))
     scene.order(first, "tea")
     assert scene.rows == scene.messages == ["tea"]
 
 
 def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scene: SqliteScene) -> None:
-    """SQLite has only one lock for the whole file, so recovery waits even before the block has written anything."""
+    """Checks that recovery waits even before the block has written anything, because SQLite has a single lock for the
+    whole file."""
     first = sqlite_scene.recovered(sleeping_before(Step.APPLICATION, refused_recovery(sqlite_scene)))
     sqlite_scene.order(first, "tea")
     assert sqlite_scene.rows == sqlite_scene.messages == ["tea"]
@@ -116,8 +117,9 @@ def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scen
     "step", [Step.TAKE_OVER_DATABASE, Step.TAKE_OVER_KAFKA, Step.READ_STATE, Step.COMPLETE_KAFKA, Step.FORGET_STATE]
 )
 def test_one_of_two_simultaneous_recoveries_decides_and_the_other_does_no_harm(scene: AnyScene, step: Step) -> None:
-    """The slower instance sleeps before one of the steps of its recovery. While the slower instance sleeps, the faster
-    instance recovers the same transaction, and leaves a second transaction in doubt."""
+    """Checks two recoveries that run at the same time. The slower instance sleeps before one of the steps of its
+    recovery. In the meantime, the faster instance recovers the same transaction, and leaves a second transaction in
+    doubt."""
     with pytest.raises(ProcessKilled):
         scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, FaultTime.AFTER))), "tea")
     scene.kill()
@@ -134,8 +136,8 @@ def test_one_of_two_simultaneous_recoveries_decides_and_the_other_does_no_harm(s
 
 
 def test_a_recovery_that_found_nothing_open_keeps_the_state_of_a_later_writer(scene: AnyScene) -> None:
-    """The slower instance had nothing to complete, so the broker could not report that another instance had taken
-    over."""
+    """Checks that the slower instance is fenced and keeps the faster one's state. The broker cannot report the takeover
+    in this case, because the slower instance has nothing to complete."""
 
     def write_and_leave_in_doubt() -> None:
         with pytest.raises(ProcessKilled):
@@ -157,8 +159,8 @@ def at_every_step(actor: Actor) -> Observer:
 
 
 def test_an_instance_that_takes_the_row_first_and_the_producer_last_is_fenced(scene: AnyScene) -> None:
-    """The slower instance must give up. If it did not, it would find the faster one's open transaction, whose state is
-    not stored yet, and abort messages that are about to be committed."""
+    """Checks that the slower instance gives up. Otherwise it would find the faster one's open transaction, whose state
+    is not stored yet, and abort messages that are about to be committed."""
 
     def recover(actor: Actor) -> None:
         with suppress(Fenced):

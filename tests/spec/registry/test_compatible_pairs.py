@@ -16,7 +16,8 @@ Json = Any
 
 
 class Pair(NamedTuple):
-    """A change of a schema. `refusal` is the kind of the first incompatibility, or None if there is none."""
+    """A change from an earlier to a new schema. `refusal` is the kind of the first incompatibility, or None if there is
+    none."""
 
     change: str
     earlier: Json
@@ -273,8 +274,8 @@ NAMED = "FIELD_NAMED_TYPE_CHANGED"
 
 
 def message(*fields: str, before: str = "", after: str = "") -> str:
-    """Returns a proto3 file with the message M. `before` holds more declarations for M, and `after` declarations to put
-    behind M."""
+    """Returns a proto3 file with the message M. `before` contains further declarations inside M, and `after` contains
+    declarations that follow M."""
     return f'syntax = "proto3"; message M {{ {before} {" ".join(fields)} }} {after}'
 
 

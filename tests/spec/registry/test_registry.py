@@ -1,4 +1,4 @@
-"""Tests of the core of the schema registry: versions, ids, deletion, levels, modes and references.
+"""Tests the core of the schema registry: versions, ids, deletion, levels, modes and references.
 
 Source: the documentation of Confluent's Schema Registry API.
 """

@@ -1,4 +1,4 @@
-"""Tests of keys and values in Confluent's wire format, compared with JSON. The bytes are written by hand.
+"""Tests keys and values in Confluent's wire format, compared with JSON. The bytes are written by hand.
 
 Sources: Confluent's documentation of the wire format, and the Avro specification 1.12 for the binary encoding.
 """

@@ -33,7 +33,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
 }
-TRIES = 5_000  # A request is repeated up to this often, because the expected state takes some fsyncs.
+TRIES = 5_000  # maximum number of tries of a request, because the expected state takes some fsyncs
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"
 TYPES = {
     "Topic": ResourceType.TOPIC,

@@ -1,4 +1,4 @@
-"""Tests of ACLs whose host is a range of addresses (KIP-1276, docs/spec/kafka-4.4.md#s5-4)."""
+"""Tests ACLs whose host is a range of addresses (KIP-1276, docs/spec/kafka-4.4.md#s5-4)."""
 
 from collections.abc import Iterable
 
@@ -140,7 +140,7 @@ def test_a_filter_compares_the_text_of_a_range() -> None:
 
 
 def test_hosts_without_a_slash_are_not_looked_at_but_for_empty_ones() -> None:
-    """R7: the only check of a host without a slash is that it is not empty."""
+    """R7: a host without a slash is refused only if it is empty."""
     assert created("foo") == (E.NONE, None)
     assert created("*") == (E.NONE, None)
     assert created("") == (E.INVALID_REQUEST, "Host pattern cannot be null or empty")

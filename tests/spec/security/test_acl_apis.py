@@ -1,5 +1,5 @@
-"""Tests of DescribeAcls, CreateAcls and DeleteAcls (API keys 29 to 31), of authorized operations in responses, and of
-the audit log.
+"""Tests DescribeAcls, CreateAcls and DeleteAcls (API keys 29 to 31), authorized operations in responses, and the audit
+log.
 
 Source: docs/spec/security.md#s3-2, #s3-3, #s5-1.
 """

@@ -118,7 +118,7 @@ def denials(errors: dict[str, list[str]]) -> list[str]:
     return [code for codes in errors.values() for code in codes if code.endswith("AUTHORIZATION_FAILED")]
 
 
-# By API, the rights that the right to create does not replace.
+# The operations, by API, that are required even if the principal has the right to create.
 NOT_REPLACED = {"Metadata": {"DESCRIBE"}, "StreamsGroupHeartbeat": {"READ", "DESCRIBE"}}
 # Resource names in `alternatives` that mean any resource.
 ANY_OF = {"<any>": "some-topic", "<each>": "m-g"}

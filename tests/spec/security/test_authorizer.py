@@ -1,4 +1,4 @@
-"""Tests of individual decisions of the authorizer (docs/spec/security.md#s3-1)."""
+"""Tests individual decisions of the authorizer (docs/spec/security.md#s3-1)."""
 
 from collections.abc import Iterable
 from itertools import count

@@ -1,4 +1,4 @@
-"""Tests of requests about client quotas, and of their records in the metadata log (docs/spec/security.md#s4-1)."""
+"""Tests requests about client quotas, and their records in the metadata log (docs/spec/security.md#s4-1)."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of the decisions of AlterClientQuotas and DescribeClientQuotas (docs/spec/security.md#s4-1)."""
+"""Tests the decisions of AlterClientQuotas and DescribeClientQuotas (docs/spec/security.md#s4-1)."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tests of limits on the rate and the number of connections (docs/spec/security.md#s4-3, #s5)."""
+"""Tests limits on the rate and the number of connections (docs/spec/security.md#s4-3, #s5)."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Tests of the quota for the creation and deletion of partitions (docs/spec/security.md#s4-3, scenario 147)."""
+"""Tests the quota for the creation and deletion of partitions (docs/spec/security.md#s4-3, scenario 147)."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of how delegation tokens are created, renewed, expired and described (docs/spec/security.md#s2-6)."""
+"""Tests how delegation tokens are created, renewed, expired and described (docs/spec/security.md#s2-6)."""
 
 from __future__ import annotations
 

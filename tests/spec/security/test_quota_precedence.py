@@ -1,4 +1,4 @@
-"""Tests of the precedence of quotas, and of which clients share a quota (docs/spec/security.md#s4-2)."""
+"""Tests the precedence of quotas, and which clients share a quota (docs/spec/security.md#s4-2)."""
 
 import pytest
 

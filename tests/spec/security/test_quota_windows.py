@@ -1,4 +1,4 @@
-"""Tests of measured rates, and of the throttle times that result from them (docs/spec/security.md#s4-3)."""
+"""Tests measured rates, and the throttle times that result from them (docs/spec/security.md#s4-3)."""
 
 import pytest
 
@@ -61,7 +61,8 @@ def test_a_clock_that_goes_back_does_no_harm() -> None:
 
 
 def test_a_clock_that_is_set_back_by_hours_throttles_nobody_for_hours() -> None:
-    """If samples in the future were kept, they would not expire for hours, and all usage until then would count."""
+    """Checks that samples in the future are dropped. Otherwise they would not expire for hours, and all usage until
+    then would count."""
     used = rate((100_000, 0))
     for second in range(600):
         used.record(9_900, T0 - 3 * 3_600_000 + 1000 * second)

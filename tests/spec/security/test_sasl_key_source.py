@@ -1,4 +1,4 @@
-"""Tests of the source of the keys for OAUTHBEARER tokens: a JWKS from a file or over HTTP
+"""Tests the source of the keys for OAUTHBEARER tokens, which is a JWKS in a file or at a URL
 (docs/spec/security.md#s2-4)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of logins with OAUTHBEARER (docs/spec/security.md#s2-4)."""
+"""Tests logins with OAUTHBEARER (docs/spec/security.md#s2-4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of logins with PLAIN (docs/spec/security.md#s2-2)."""
+"""Tests logins with PLAIN (docs/spec/security.md#s2-2)."""
 
 import pytest
 

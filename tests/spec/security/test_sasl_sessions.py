@@ -1,4 +1,4 @@
-"""Tests of sessions that expire, and of re-authentication on an open connection (docs/spec/security.md#s2-5)."""
+"""Tests sessions that expire, and re-authentication on an open connection (docs/spec/security.md#s2-5)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_scenario_086_authenticating_again_renews_the_session(listener: Listener
 def test_a_session_neither_ends_nor_lasts_when_somebody_sets_the_clock(
     listener: Listener, client: Client, ahead_ms: int
 ) -> None:
-    """Like Kafka, the broker measures sessions with a monotonic clock."""
+    """Checks that changes of the system's clock do not affect a session, because the broker, like Kafka, measures
+    sessions with a monotonic clock."""
     client.handshake()
     client.authenticate(ALICE)
     listener.clock.set(listener.clock.now_ms() + ahead_ms)

@@ -1,4 +1,4 @@
-"""Tests of the settings that a broker with a SASL listener needs to start (docs/spec/security.md#s1-1)."""
+"""Tests the settings that a broker with a SASL listener needs to start (docs/spec/security.md#s1-1)."""
 
 from dataclasses import replace
 

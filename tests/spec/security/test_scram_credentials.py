@@ -1,4 +1,5 @@
-"""Tests of SCRAM credentials as records, and of the APIs that alter and describe them (docs/spec/security.md#s2-3)."""
+"""Tests the records of SCRAM credentials, and the APIs that alter and describe the credentials
+(docs/spec/security.md#s2-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the responses to a throttled client, and of the state of its connection (docs/spec/security.md#s4-3)."""
+"""Tests the responses to a throttled client, and the state of its connection (docs/spec/security.md#s4-3)."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of the key `group:topic id:partition`, which clients use to find the share coordinator
+"""Tests the key `group:topic id:partition`, which clients use to find the share coordinator
 (docs/spec/share-groups.md#s1-7)."""
 
 from base64 import urlsafe_b64encode

@@ -1,4 +1,4 @@
-"""Tests of the dead-letter queue of a share group. The queue receives copies of records that members reject, and of
+"""Tests the dead-letter queue of a share group. The queue receives copies of records that members reject, and of
 records that were delivered too often (docs/spec/dead-letter-queues.md)."""
 
 import logging
@@ -327,7 +327,7 @@ def test_scenario_023_after_a_crash_between_the_writes_the_first_fetch_copies_th
     topic = with_topic(scene, 10)
     member = scene.member("A")
     member.acquire(topic)
-    scene.dead_letters.stop()  # From here on nothing is copied, as if the process had ended.
+    scene.dead_letters.stop()  # From here on nothing is copied, as if the broker had been killed.
     assert member.ack_code(topic, (0, 1, REJECT)) is NONE
     scene.restart_shares()
     scene.settle()
@@ -381,7 +381,8 @@ def test_scenario_028_copies_of_two_batches_are_in_the_order_of_their_offsets(sc
 
 
 def test_records_that_are_rejected_in_another_order_keep_their_values(scene: DeadLetterScene) -> None:
-    """While the first records are copied, members reject two other batches, which are then copied together."""
+    """Checks that copies keep their values if members reject two other batches while the first records are being
+    copied. The two batches are then copied together."""
     scene.copy_whole()
     topic = with_topic(scene)
     values = [b"%d" % number for number in range(6)]

@@ -1,4 +1,4 @@
-"""Tests of records that members reject in a producer's transaction, in a group with a dead-letter queue
+"""Tests records that members reject in a producer's transaction, in a group with a dead-letter queue
 (docs/spec/dead-letter-queues.md#s6)."""
 
 import pytest

@@ -1,7 +1,8 @@
 """Tests that a record whose acknowledgement was staged is delivered exactly as often as the limit allows, however the
 staging ends.
 
-The tests use the pure cores and replay the records that these write. Rules: docs/spec/share-groups.md#s5-8, #s5-12.
+The tests use the pure cores, and replay the records that the cores write. Rules: docs/spec/share-groups.md#s5-8,
+#s5-12.
 """
 
 from __future__ import annotations
@@ -164,12 +165,12 @@ def time_out(story: Story, _: StateWrite) -> None:
 
 
 def fence(story: Story, _: StateWrite) -> None:
-    """The leader missed the transaction's own marker. A later marker shows that the transaction has ended."""
+    """Ends the transaction with a later marker, because the leader missed the transaction's own marker."""
     story.end(2)
 
 
 def keep_prepared(story: Story, _: StateWrite) -> None:
-    """The locks of a prepared transaction expire long before its coordinator returns and aborts the transaction."""
+    """Aborts a prepared transaction long after its locks have expired, when its coordinator returns."""
     story.locks_run_out(HOUR_MS)
     story.lead()
     story.locks_run_out(HOUR_MS)
@@ -178,19 +179,20 @@ def keep_prepared(story: Story, _: StateWrite) -> None:
 
 
 def released(story: Story, _: StateWrite) -> None:
-    """The locks expire, and no coordinator knows the transaction any more."""
+    """Releases the acknowledgement after the locks have expired, because no coordinator knows the transaction any
+    more."""
     story.lead()
     story.locks_run_out(2 * LOCK_MS)
     story.store(story.lead().pending.release(story.transaction, story.limits, story.now_ms))
 
 
 def undone(story: Story, write: StateWrite) -> None:
-    """The request fails in another partition, so the leader undoes what it has staged."""
+    """Undoes the staging, as the leader does if the request fails in another partition."""
     story.store(story.lead().pending.undo_write(write, story.limits, story.now_ms))
 
 
 def leave_memory(story: Story) -> None:
-    """The last session ends, so the share partition is unloaded."""
+    """Ends the last session, so that the share partition is unloaded."""
     story.leave(OWNER)
     story.leader = None
 
@@ -241,7 +243,7 @@ def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story,
 def deliveries_after(story: Story, count: int) -> int:
     """Returns how often the record has been delivered when no member can acquire it any more.
 
-    Every member disappears without an acknowledgement, including the one that may still hold the record.
+    Every member disappears without an acknowledgement, including the member that may still hold the record.
     """
     story.leave(OWNER)
     for number in range(count + 1, count + 10):
@@ -284,8 +286,8 @@ def test_a_staging_that_is_undone_counts_as_the_delivery_that_it_was(later: str,
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
 def test_a_committed_record_is_delivered_no_more(count: int, later: str, presence: str) -> None:
-    """A committed record is not delivered again, so `later` must preserve the commit, and not only the delivery
-    count."""
+    """Checks that a committed record is not delivered again. `later` must therefore preserve the commit, and not only
+    the delivery count."""
     story, _ = staged_at(count, 500, 0)
     PRESENCE[presence](story)
     ending = TransactionEnd(PRODUCER_ID, 1, is_commit=True)

@@ -1,4 +1,4 @@
-"""Tests of a directory in which an earlier Odradek used `share.version` 2 for acknowledgements in transactions (ADR
+"""Tests a directory in which an earlier Odradek used `share.version` 2 for acknowledgements in transactions (ADR
 35)."""
 
 import logging
@@ -68,8 +68,8 @@ def test_w2_the_feature_is_raised_at_the_first_start_and_told_once(name: str, ca
 
 
 def test_w2_it_is_one_batch_of_one_record_before_the_registration() -> None:
-    """The broker registers only after it has decided how to interpret the level. A registration thus proves that the
-    decision was made."""
+    """Checks that the broker writes its decision about the level in a batch of one record, directly before its
+    registration. A registration thus proves that the decision was made."""
     running = Running(on_fake_disk(PENDING))
     data = running.disk.read_bytes(f"{DATA}/__cluster_metadata-0/00000000000000000000.log")
     found = [

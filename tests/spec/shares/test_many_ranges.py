@@ -1,7 +1,7 @@
-"""Tests of a member that acknowledges every other one of very many records. The work must grow linearly with the number
-of records.
+"""Tests that the work for a member that acknowledges every other one of very many records grows linearly with the
+number of records.
 
-Other clients wait during this work. They waited 1.6 s when each of 5,000 ranges required a search through all
+Other clients wait during this work. They once waited 1.6 s, because each of 5,000 ranges required a search through all
 ranges.
 """
 
@@ -122,7 +122,7 @@ LIMITS = Limits(5, 2_000, 30_000)
 
 
 def test_the_overlay_keeps_the_later_of_two_ranges_whatever_their_order() -> None:
-    """The expected ranges come from a dictionary that maps each offset to its producer."""
+    """Compares the overlay with a dictionary that maps each offset to its producer."""
     choice = random.Random(3)
     for _ in range(200):
         overlay, expected = PendingRanges(), dict[int, tuple[int, int]]()

@@ -1,4 +1,4 @@
-"""Tests of the merge of overlapping batches of stored state (docs/spec/share-groups.md#s4-3)."""
+"""Tests the merge of overlapping batches of stored state (docs/spec/share-groups.md#s4-3)."""
 
 from itertools import pairwise
 

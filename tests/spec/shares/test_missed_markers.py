@@ -1,5 +1,5 @@
-"""Tests of markers that arrive twice, and of markers that arrive before the leader knows that the acknowledgements of
-their transaction are stored.
+"""Tests markers that arrive twice, and markers that arrive before the leader knows that the acknowledgements of their
+transaction are stored.
 
 Rules: docs/spec/share-groups.md#s5-6, #s5-7, #s5-8.
 """
@@ -101,7 +101,7 @@ def test_a_write_that_is_taken_back_leaves_the_markers_of_another_write_of_its_t
 def test_a_marker_whose_write_was_taken_back_does_not_end_the_next_transaction_of_the_same_epoch(
     leader: Leader, takes_back: object
 ) -> None:
-    """Below transaction version 2 the next transaction has the same epoch, so an old marker must not be kept for it."""
+    """Checks that no marker is kept for the next transaction, which has the same epoch below transaction version 2."""
     assert callable(takes_back)
     first = leader.acknowledge(1, 0, 4)
     leader.end(1, epoch=0, version=0)

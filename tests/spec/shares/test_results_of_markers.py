@@ -1,5 +1,5 @@
-"""Tests of the effect of a marker in `__share_group_state`, and of the records that repeat the effect for readers that
-ignore markers (ADR 21).
+"""Tests the effect of a marker in `__share_group_state`, and the records that repeat the effect for readers that ignore
+markers (ADR 21).
 
 Rules: docs/spec/share-groups.md#s5-7, #s5-12 (Y3, Y4, Y7).
 """
@@ -103,8 +103,8 @@ def test_the_committed_state_of_an_idle_share_partition_is_recorded_at_the_prune
 
 
 def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broker: TxnShareBroker) -> None:
-    """Below transaction version 2, two transactions of a producer in a row may have the same epoch. The epoch of a
-    marker therefore does not show which of the two it ends, so the broker also writes a record."""
+    """Checks that the broker also writes a record for such a marker. Below transaction version 2, two consecutive
+    transactions of a producer may have the same epoch, so the marker's epoch does not show which of the two it ends."""
     topic, _, producer = staged(broker)
     index = next(index for each in broker.transactions.describe("pay").topics for index in each.partitions)
     old = TxnMarker(*producer.pair, True, 0, 0, [(SHARE_GROUP_STATE, index)])
@@ -123,8 +123,9 @@ def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broke
 
 
 def test_a_share_partition_that_goes_while_a_marker_is_applied_is_not_remembered(broker: TxnShareBroker) -> None:
-    """The marker archives records whose state cannot be stored, so the share partition is unloaded. Meanwhile another
-    acknowledgement of the same producer is about to be staged in this share partition."""
+    """Checks that the producer is not remembered for a share partition that a marker unloads. The marker archives
+    records whose state cannot be stored. Meanwhile another acknowledgement of the same producer is about to be staged
+    in this share partition."""
     broker.set_group(share_delivery_count_limit="2")
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()

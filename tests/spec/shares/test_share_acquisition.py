@@ -1,5 +1,5 @@
-"""Tests of the number of records that one fetch acquires. The number depends on limits, log batches, and records that
-were released often (docs/spec/share-groups.md#s3-6)."""
+"""Tests the number of records that one fetch acquires. The number depends on limits, log batches, and records that were
+released often (docs/spec/share-groups.md#s3-6)."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests of the state that the share coordinator stores, of the time at which it is stored, and of the fencing of
-leaders (docs/spec/share-groups.md#s4)."""
+"""Tests which state the share coordinator stores, when it stores it, and how it fences leaders
+(docs/spec/share-groups.md#s4)."""
 
 import pytest
 

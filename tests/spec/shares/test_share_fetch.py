@@ -1,4 +1,4 @@
-"""Tests of ShareFetch requests (docs/spec/share-groups.md#s1-12)."""
+"""Tests ShareFetch requests (docs/spec/share-groups.md#s1-12)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of share groups at the group coordinator, with encoded requests (docs/spec/share-groups.md#s2, #s7-2)."""
+"""Tests share groups at the group coordinator, with encoded requests (docs/spec/share-groups.md#s2, #s7-2)."""
 
 from typing import Any
 
@@ -491,8 +491,8 @@ def test_every_api_of_share_groups_is_answered(broker: ShareBroker) -> None:
 
 
 def test_what_a_member_acquires_before_the_group_hears_that_there_is_state_stays_its_own(broker: ShareBroker) -> None:
-    """The member's fetch already finds the state that was just initialised. The group learns of this state only after
-    it has been written to the disk."""
+    """Checks that a member keeps the records that it acquires as soon as the share state exists. The group learns of
+    this state only after it has been written to the disk."""
     topic = bytes(broker.topic("T").topic_id)
     broker.produce("T", 10)
     held = broker.persister.held_begins = []

@@ -1,5 +1,5 @@
-"""Tests of changes of Kafka 4.4 to share groups, and of the earlier behaviour when the broker emulates an earlier
-release (docs/spec/kafka-4.4.md#s5-3)."""
+"""Tests the changes to share groups in Kafka 4.4, and the previous behaviour if the broker emulates an earlier release
+(docs/spec/kafka-4.4.md#s5-3)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -215,7 +215,8 @@ def test_a_batch_of_state_that_ends_before_it_begins_is_refused(rules: KafkaRule
     ],
 )
 def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: KafkaRules, message: str) -> None:
-    """Kafka 4.4 changed the error message (docs/spec/kafka-4.4.md#s1-3)."""
+    """Checks that the error message is that of the emulated release, because Kafka 4.4 changed it
+    (docs/spec/kafka-4.4.md#s1-3)."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))

@@ -1,4 +1,4 @@
-"""Tests of the states of shared records, the members that hold them, and the duration of an acquisition
+"""Tests the states of shared records, the members that hold them, and the duration of an acquisition
 (docs/spec/share-groups.md#s3 and its scenarios)."""
 
 import pytest
@@ -386,7 +386,8 @@ def test_nothing_tracked_at_or_before_the_first_offset() -> None:
 
 
 def test_from_below_to_above_the_start_offset_while_nothing_is_tracked() -> None:
-    """Kafka 4.3.1 fails the whole request (docs/spec/share-groups.md#s8, row 20)."""
+    """Checks that only the partition gets INVALID_REQUEST, whereas Kafka 4.3.1 fails the whole request
+    (docs/spec/share-groups.md#s8, row 20)."""
     s = scene(10)
     s.fetch("A")
     s.ack("A", (0, 9, ACCEPT))

@@ -1,5 +1,4 @@
-"""Tests of share sessions and of the encoded requests that use them (docs/spec/share-groups.md#s1-10 to #s1-13,
-#s7-1)."""
+"""Tests share sessions and the encoded requests that use them (docs/spec/share-groups.md#s1-10 to #s1-13, #s7-1)."""
 
 import pytest
 

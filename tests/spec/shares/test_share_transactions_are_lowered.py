@@ -1,4 +1,4 @@
-"""Tests of lowering the level of `odradek.share.transactions` (docs/spec/share-groups.md#s5-10)."""
+"""Tests lowering the level of `odradek.share.transactions` (docs/spec/share-groups.md#s5-10)."""
 
 from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS
 from odradek.broker.shares.core.state import SharePartitionKey
@@ -65,7 +65,8 @@ def test_a_refused_downgrade_ends_the_draining() -> None:
 
 
 def test_what_markers_committed_is_recorded_and_synced_before_the_lower_level_is() -> None:
-    """After the downgrade, a release that cannot interpret markers may read the directory."""
+    """Checks that the results of markers are recorded and synced before the level is lowered, because afterwards a
+    release that cannot interpret markers may read the directory."""
     settings = {
         "share_coordinator_snapshot_update_records_per_snapshot": "500",
         "share_coordinator_state_topic_prune_interval_ms": "600000",

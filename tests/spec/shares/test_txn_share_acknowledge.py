@@ -1,4 +1,4 @@
-"""Tests of acknowledgements of a share group in a producer's transaction (KIP-1289).
+"""Tests acknowledgements of a share group in a producer's transaction (KIP-1289).
 
 Scenarios: docs/spec/share-groups.md#s7-5; rules: #s5.
 """

@@ -1,4 +1,4 @@
-"""Tests of the numbered corner cases of KIP-1289 (docs/spec/share-groups.md#s5-14). Rules: #s5-3 to #s5-13."""
+"""Tests the numbered corner cases of KIP-1289 (docs/spec/share-groups.md#s5-14). Rules: #s5-3 to #s5-13."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of acknowledgements in transactions after a restart, before the state of the share partitions has been loaded.
+"""Tests acknowledgements in transactions after a restart, before the state of the share partitions has been loaded.
 
 Rules: docs/spec/share-groups.md#s5-3 (T8), #s3-7 (L1), #s5-12; case 4 of #s5-14.
 """
@@ -150,7 +150,8 @@ def test_a_prepared_transaction_is_recovered_before_anybody_fetches(broker: TxnS
 
 
 def test_what_is_staged_in_a_prepared_transaction_cannot_be_taken_by_others(broker: TxnShareBroker) -> None:
-    """A request of another producer or of another member loads the share partition."""
+    """Checks that no other producer or member can acknowledge or acquire the staged records. The first such request
+    loads the share partition."""
     broker.config = broker.config.__class__(transaction_two_phase_commit_enable=True)
     broker.start_coordinator()
     topic = broker.shared_topic("T", 10)

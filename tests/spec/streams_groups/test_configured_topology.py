@@ -1,4 +1,4 @@
-"""Tests of the topics and tasks that the broker derives from a topology (docs/spec/streams-groups.md#s4, #s13-3)."""
+"""Tests the topics and tasks that the broker derives from a topology (docs/spec/streams-groups.md#s4, #s13-3)."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""Tests of descriptions of a streams group's topology (KIP-1331; docs/spec/streams-groups.md#s10, #s13-7)."""
+"""Tests descriptions of a streams group's topology (KIP-1331; docs/spec/streams-groups.md#s10, #s13-7)."""
 
 import pytest
 

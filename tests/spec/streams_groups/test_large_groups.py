@@ -1,4 +1,4 @@
-"""Tests of streams groups whose target assignment is computed while the broker handles other requests
+"""Tests streams groups whose target assignment is computed while the broker handles other requests
 (`ClusterView.compute_target`)."""
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Tests of how members join a streams group, stay in it, change and leave (docs/spec/streams-groups.md#s2, #s13-1,
+"""Tests how members join a streams group, stay in it, change and leave (docs/spec/streams-groups.md#s2, #s13-1,
 #s13-2)."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of committed offsets of streams groups, and of how streams groups are listed, deleted and converted
+"""Tests committed offsets of streams groups, and how streams groups are listed, deleted and converted
 (docs/spec/streams-groups.md#s7, #s8, #s13-6)."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of the coordinator's decisions about partitions and offsets that are added to a transaction.
+"""Tests the coordinator's decisions about partitions and offsets that are added to a transaction.
 
 Rules: docs/spec/transactions.md#s2-3, #s2-4; scenarios 20 to 30: #s8-2.
 """

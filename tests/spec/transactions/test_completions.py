@@ -1,4 +1,4 @@
-"""Tests of completions that are recorded late. The record of a complete transaction is delayed until the next record of
+"""Tests completions that are recorded late. The record of a complete transaction is delayed until the next record of
 its transactional id, and both are appended together (ADR 23).
 
 In the meantime requests see the transaction as complete. After a crash the transaction is only decided, and is

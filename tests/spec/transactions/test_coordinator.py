@@ -1,4 +1,4 @@
-"""Tests of the coordinator on real partitions, in scenarios that involve logs, markers and producer ids together.
+"""Tests the coordinator on real partitions, in scenarios that involve logs, markers and producer ids together.
 
 Scenarios: docs/spec/transactions.md#s8.
 """

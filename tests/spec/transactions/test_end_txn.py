@@ -1,4 +1,4 @@
-"""Tests of EndTxn. `commit5` sends EndTxn of version 5 (KIP-890), and `commit4` sends EndTxn of older clients.
+"""Tests EndTxn. `commit5` sends EndTxn of version 5 (KIP-890), and `commit4` sends EndTxn of older clients.
 
 Rules: docs/spec/transactions.md#s2-5; scenarios 35 to 52: #s8-3.
 """

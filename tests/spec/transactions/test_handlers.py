@@ -1,4 +1,4 @@
-"""Tests of the transaction APIs as clients see them. The tests cover versions, permissions, and partial refusals.
+"""Tests the transaction APIs as clients see them. The tests cover versions, permissions, and partial refusals.
 
 Rules: docs/spec/transactions.md#s2; scenarios: #s8-1 to #s8-3.
 """
@@ -163,13 +163,14 @@ def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify
 
 
 def test_a_partition_named_twice_has_a_result_for_each_mention() -> None:
-    """Kafka 4.3.1 gives the same answers at every version."""
+    """Checks the results of both versions, which are the same as those of Kafka 4.3.1."""
     expected = [("orders", [(0, E.NONE), (0, E.NONE), (1, E.NONE)]), ("orders", [(1, E.NONE)])]
     assert named_twice(scene_with_topics()) == [expected, expected]
 
 
 def test_where_results_differ_a_partition_named_twice_has_one() -> None:
-    """Kafka 4.3.1 gives the same answers at every version, but lists the partitions in the order of a hash."""
+    """Checks the results of both versions, which are the same as those of Kafka 4.3.1, except that Kafka lists the
+    partitions in the order of a hash."""
     once = [("orders", [(0, E.OPERATION_NOT_ATTEMPTED), (1, E.OPERATION_NOT_ATTEMPTED)])]
     expected = [*once, ("nobody", [(0, E.UNKNOWN_TOPIC_OR_PARTITION)])]
     assert named_twice(scene_with_topics(), *topics(nobody=[0])) == [expected, expected]

@@ -1,4 +1,4 @@
-"""Tests of the coordinator's decisions about InitProducerId.
+"""Tests the coordinator's decisions about InitProducerId.
 
 Rules: docs/spec/transactions.md#s2-2; scenarios 1 to 17: #s8-1.
 """

@@ -1,4 +1,4 @@
-"""Tests of how a partition leader handles a marker, which depends on the marker's epoch.
+"""Tests how a partition leader handles a marker, depending on the marker's epoch.
 
 Rules: docs/spec/transactions.md#s4-8; scenarios 58 to 61 and 69: #s8-4.
 """

@@ -1,4 +1,4 @@
-"""Tests of a transaction from PREPARE_COMMIT or PREPARE_ABORT to its end, as the coordinator sees it.
+"""Tests a transaction from PREPARE_COMMIT or PREPARE_ABORT to its end, as the coordinator sees it.
 
 Rules: docs/spec/transactions.md#s1-8; scenarios 53 to 57 and 62 to 68: #s8-4.
 """

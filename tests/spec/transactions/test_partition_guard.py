@@ -1,4 +1,4 @@
-"""Tests of the verification guard of a partition. The guard accepts transactional data only if the coordinator has
+"""Tests the verification guard of a partition. The guard accepts transactional data only if the coordinator has
 confirmed that the partition is part of the transaction.
 
 Rules: docs/spec/transactions.md#s4-3, #s4-4, #s4-6; scenarios: #s8-5. These tests use only the log.
@@ -149,8 +149,8 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_producer_asks_
 def test_a_marker_below_version_2_takes_the_guard_of_a_batch_that_is_added_by_its_produce_too(
     transaction_version: int,
 ) -> None:
-    """Below version 2 the marker has the epoch of the transaction that it ends, so the batch would open that
-    transaction again."""
+    """Checks that the marker also takes the guard of such a batch. Below version 2 the marker has the epoch of the
+    transaction that it ends, so the batch would otherwise open that transaction again."""
     given = LogOnDisk()
     guard = given.verify(PID, epoch=1)
     given.end(PID, commit=False, epoch=1, transaction_version=transaction_version)

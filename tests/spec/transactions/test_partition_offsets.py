@@ -582,7 +582,8 @@ def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, re
 def test_records_and_offsets_of_a_transaction_stand_and_fall_together(
     scene: Clients, commit: bool, waits: tuple[str, int] | None
 ) -> None:
-    """The records and the offsets share one outcome, even if the process is killed between the two markers."""
+    """Checks that the records and the offsets share one outcome, even if the process is killed between the two
+    markers."""
     scene.commit_offset(3)
     pair = scene.init()
     scene.produce(pair, 0, b"copied")

@@ -1,4 +1,4 @@
-"""Tests of Produce in transactions, versions 3 to 13. The tests cover the requests to the coordinator, their order, and
+"""Tests Produce in transactions, versions 3 to 13. The tests cover the requests to the coordinator, their order, and
 the responses.
 
 Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The tests use the real coordinator, unless they replace it.

@@ -1,5 +1,4 @@
-"""Tests of transactions as readers see them. The readers use Fetch, ListOffsets and DescribeProducers, at every
-version.
+"""Tests transactions as readers see them. The readers use Fetch, ListOffsets and DescribeProducers, at every version.
 
 Rules: docs/spec/transactions.md#s2-9, #s4-9, #s4-12; scenarios: #s8-6.
 """
@@ -119,7 +118,7 @@ def test_a_marker_that_lets_too_little_through_does_not_end_the_wait(scene: Clie
 
 
 def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between(scene: Clients) -> None:
-    """A single read must not combine records from before the compaction with aborted transactions from after it."""
+    """Checks that a read never combines records from before a compaction with aborted transactions from after it."""
     scene.topic("c", cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
     pair = scene.init()
     scene.produce(pair, 0, b"aborted", topic="c")

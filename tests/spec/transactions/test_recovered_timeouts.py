@@ -1,4 +1,4 @@
-"""Tests of the timeouts of a kept transaction and of later transactions (table 3.2 in docs/spec/transactions.md#s3-2).
+"""Tests the timeouts of a kept transaction and of later transactions (table 3.2 in docs/spec/transactions.md#s3-2).
 
 An ordinary transaction that is kept with Enable2Pc becomes a two-phase commit, and no later recovery changes this.
 Later transactions have the timeout that the last owner requested. The tests check each of these rules with a restart at
@@ -164,8 +164,9 @@ def test_a_recovery_that_cannot_be_recorded_changes_neither() -> None:
 
 
 def test_a_kept_transaction_of_an_older_broker_passes_its_own_timeout_on_until_its_owner_initialises_anew() -> None:
-    """The record lacks the timeout that the owner requested. The owner's InitProducerId after the end of the
-    transaction, which `odradek.client` sends, records it."""
+    """Checks that the transaction keeps its recorded timeout, because the record lacks the timeout that the owner
+    requested. `odradek.client` sends InitProducerId after the end of the transaction, which records the requested
+    timeout."""
     scene = given(
         txn(S.ONGOING, OPEN, timeout_ms=SHORT_MS, following=42, following_epoch=11),
         config=ALLOWED,

@@ -1,4 +1,4 @@
-"""Tests of transactions across a restart, a lost response or a disk error, as clients see them."""
+"""Tests transactions across a restart, a lost response or a disk error, as clients see them."""
 
 from collections.abc import Coroutine
 from functools import partial

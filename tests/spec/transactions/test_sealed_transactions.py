@@ -1,5 +1,5 @@
-"""Tests of a transaction that another producer has taken over with KeepPreparedTxn. It is sealed: nothing can be added
-to it any more.
+"""Tests a transaction that another producer has taken over with KeepPreparedTxn. It is sealed: nothing can be added to
+it any more.
 
 An external coordinator may already have decided the transaction. The transaction's partitions and groups check whether
 the coordinator has given it to a new owner, and then refuse requests that Kafka would accept. Rules:
@@ -453,7 +453,8 @@ async def test_scenario_145_while_ids_are_being_loaded_the_fast_path_does_not_ac
 
 @pytest.mark.parametrize("version", [TV1, TV2])
 def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clients, version: int) -> None:
-    """The transaction's own id has been loaded, so the coordinator can tell that the transaction is not sealed."""
+    """Checks that records and offsets are still accepted. The transaction's own id has been loaded, so the coordinator
+    knows that the transaction is not sealed."""
     pair = prepared(scene)
     scene.two_phase.are_all_known = False
     assert scene.produce(pair, 1, b"more", version=version) is E.NONE
@@ -464,8 +465,8 @@ def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clien
 
 @pytest.mark.parametrize("is_over", [True, False])
 def test_a_recovery_of_long_ago_seals_nothing_while_the_log_is_read(is_over: bool) -> None:
-    """By now the producer may be in another transaction. Its partitions must not mistake that one for the recovered
-    transaction."""
+    """Checks that a transaction is sealed only while its recovery is the last state of its id. By now the producer may
+    be in another transaction, which must not be mistaken for the recovered one."""
     seals = Seals()
     core = TransactionCore(TransactionConfig(), coordinator_epoch=1, seals=seals)
     core.replay(kept((42, 10), by=(42, 11)))

@@ -1,4 +1,4 @@
-"""Tests of timers for transactions that stay open too long, and for transactional ids that expire.
+"""Tests timers for transactions that stay open too long, and for transactional ids that expire.
 
 Rules: docs/spec/transactions.md#s5-1; scenarios 99 to 106: #s8-7.
 """

@@ -1,5 +1,5 @@
-"""Tests of KIP-939 as clients see it. The tests cover InitProducerId v6, permissions, and Produce while a transaction
-is kept.
+"""Tests KIP-939 as clients see it. The tests cover InitProducerId v6, permissions, and Produce while a transaction is
+kept.
 
 Rules: docs/spec/transactions.md#s3-1, #s3-7; scenarios: #s8-8.
 """

@@ -1,5 +1,5 @@
-"""Tests that an unreadable partition of `__transaction_state` deprives only the transactional ids in this partition of
-a coordinator."""
+"""Tests that an unreadable partition of `__transaction_state` leaves only the transactional ids in this partition
+without a coordinator."""
 
 import logging
 

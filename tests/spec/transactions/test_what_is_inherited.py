@@ -1,4 +1,4 @@
-"""Tests of the fields of a transaction that the next transaction or the next owner inherits, or that survive a restart.
+"""Tests the fields of a transaction that the next transaction or the next owner inherits, or that survive a restart.
 
 The tables name every field of the coordinator's entry, and every field that a partition keeps for a producer, so a new
 field needs a line here. Other tests cover the rest: verification guards in test_partition_guard.py, the client's

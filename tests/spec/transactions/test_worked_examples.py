@@ -1,8 +1,8 @@
-"""Tests of the worked examples of KIP-939, with the record of each step (docs/spec/transactions.md#s3-6).
+"""Tests the worked examples of KIP-939, and compares each step with its decoded record
+(docs/spec/transactions.md#s3-6).
 
-In A, an ordinary transaction uses up its epochs. In B, a kept transaction uses up the epochs of both producer ids. C
-shows one recovery and one end from every possible state, and a retry of the end. Each step is compared with its decoded
-record.
+In example A, an ordinary transaction uses up its epochs. In example B, a kept transaction uses up the epochs of both
+producer ids. Example C shows one recovery and one end from every possible state, and a retry of the end.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of changes to the connection limits while the broker runs."""
+"""Tests changes to the connection limits while the broker runs."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -17,7 +17,7 @@ KAFKA, PAGE, REGISTRY = "kafka", "page", "registry"
 
 
 class Refusal(Exception):
-    """A seed could not be applied."""
+    """The error of a seed that could not be applied."""
 
 
 @pytest.fixture

@@ -60,8 +60,8 @@ def versions(newest_metadata: int = NEWEST_METADATA) -> ApiVersionsResponse:
 
 
 def of_an_older_broker(request: Request) -> bytes | None:
-    """Answers like an old broker that does not support the newest version of ApiVersions: with UNSUPPORTED_VERSION, in
-    version 0 of the response, as Kafka does."""
+    """Answers like an old broker that does not support the newest version of ApiVersions. Like Kafka, it answers with
+    UNSUPPORTED_VERSION in version 0 of the response."""
     if request.api_key == ApiKey.API_VERSIONS.value and request.api_version == ApiVersionsRequest.MAX_VERSION:
         return request.answer(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION.value), version=0)
     return usual(request)

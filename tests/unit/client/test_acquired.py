@@ -1,4 +1,4 @@
-"""Tests of the acknowledgement batches for the offsets that a member has acquired (docs/spec/share-groups.md#s1-13,
+"""Tests the acknowledgement batches for the offsets that a member has acquired (docs/spec/share-groups.md#s1-13,
 #s6-1)."""
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_a_renewed_record_may_be_acknowledged_again_and_nothing_waits_for_that()
     assert acquired.has_renewals
     sending = acquired.take()[NAMED]
     assert (batches(sending), sending.renews) == ([(0, 1, [ACCEPT, RENEW])], True)
-    assert not acquired.acknowledge(P, 1, ACCEPT)  # no further acknowledgement until the response arrives
+    assert not acquired.acknowledge(P, 1, ACCEPT)  # no further acknowledgements until the response arrives
     acquired.settle(sending, is_done=True)
     assert not acquired.has_open
     acquired.accept_all()

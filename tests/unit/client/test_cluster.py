@@ -185,7 +185,7 @@ async def test_a_connection_that_was_lost_is_opened_again() -> None:
 
 
 async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
-    """Tests that metadata with an older leader epoch is ignored (KIP-320), unless the topic was created again and
+    """Checks that metadata with an older leader epoch is ignored (KIP-320), unless the topic was created again and
     therefore has new epochs."""
     topics = each_in_turn(
         a_topic(1, leader_epoch=7),
@@ -210,7 +210,7 @@ async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
 
 
 async def test_the_leader_that_an_answer_tells_is_taken_if_it_is_later_and_known() -> None:
-    """Tests that a new leader in a response is adopted if its epoch is newer and its address is known (KIP-951)."""
+    """Checks that a new leader in a response is adopted if its epoch is newer and its address is known (KIP-951)."""
     async with scripted() as broker:
         saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, a_topic(-1, 1)))})
         cluster = a_cluster(broker.port)

@@ -73,8 +73,8 @@ async def test_many_requests_are_under_way_at_once_and_each_gets_its_answer() ->
 
 @pytest.mark.parametrize("topics", [1, 2_000, 20_000])
 async def test_answers_of_all_sizes_come_whole(topics: int) -> None:
-    """Tests responses of various sizes. The largest response is several times as large as the shared buffer for small
-    responses."""
+    """Checks that responses of all sizes arrive complete. The largest response is several times as large as the shared
+    buffer for small responses."""
 
     def long(request: Request) -> bytes:
         listed = [MetadataResponseTopic(name=f"topic-{number}") for number in range(topics)]
@@ -101,7 +101,8 @@ async def test_a_connection_that_is_closed_fails_what_waits() -> None:
 
 
 async def test_a_request_that_is_not_answered_in_time_loses_the_connection() -> None:
-    """Tests that the connection is closed, because later responses on it would be late too."""
+    """Checks that a timeout also ends the other requests of the connection, because their responses would be late
+    too."""
     async with scripted(instead_of_metadata(lambda _: b"")) as broker:
         connection = await connected(broker)
         late = connection.ask(MetadataRequest(), MetadataResponse, timeout_ms=1)

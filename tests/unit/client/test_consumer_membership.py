@@ -1,4 +1,4 @@
-"""Tests of the heartbeats of a consumer group member (KIP-848), and of its reactions to the responses."""
+"""Tests the heartbeats of a consumer group member (KIP-848), and its reactions to the responses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the records of a log that a read_committed consumer gets, by KIP-98's rule for aborted transactions."""
+"""Tests the records of a log that a read_committed consumer gets, by KIP-98's rule for aborted transactions."""
 
 import pytest
 from hypothesis import given
@@ -149,7 +149,7 @@ STEPS = st.lists(
 def test_wherever_reading_begins_exactly_the_records_that_are_not_aborted_are_given(
     steps: list[tuple[str, int]], choices: st.DataObject
 ) -> None:
-    """Tests all offsets from which a consumer may start to read.
+    """Checks that a consumer gets exactly the records that are not aborted, at whichever offset it starts to read.
 
     The response contains the records from the fetch offset to the last stable offset. It lists the aborted transactions
     whose marker is at or after the fetch offset.

@@ -1,4 +1,4 @@
-"""Tests of a consumer's reactions to the scripted responses of a partition leader."""
+"""Tests a consumer's reactions to the scripted responses of a partition leader."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def values(consumer: Consumer, count: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("newest_fetch", [LAST_VERSION_WITH_NAMES, 17])
 async def test_each_fetch_begins_where_the_last_one_ended(newest_fetch: int) -> None:
-    """Tests versions of Fetch with topic names and with topic ids."""
+    """Checks that a fetch continues after the last fetched record, in versions with topic names and with topic ids."""
     leader = Leader([data(batch(b"a", b"b", offset=0)), data(batch(b"c", offset=2))], newest_fetch)
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]
@@ -218,7 +218,7 @@ async def test_a_fetch_that_is_never_answered_is_asked_again_on_another_connecti
 
 
 async def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_records() -> None:
-    """Tests a seek while the broker holds a Fetch that it would answer only after an hour."""
+    """Checks that a seek takes effect although the leader does not answer a Fetch that it may hold for an hour."""
     leader = Leader([data(batch(b"a", offset=7))], silences=1)
     async with reading(leader, fetch_max_wait_ms=3_600_000) as consumer:
         while leader.silences:  # until the leader has received the Fetch
@@ -333,7 +333,8 @@ async def test_without_a_policy_the_application_hears_that_records_which_it_read
 
 
 async def test_a_position_whose_epoch_the_new_leader_does_not_know_is_reset_once() -> None:
-    """Tests that the new position has no epoch, as in Java's client, and therefore needs no further validation."""
+    """Checks that the position is reset once. The new position has no epoch, as in Java's client, and therefore needs
+    no further validation."""
     leader = after_a_change((-1, -1), data(batch(b"c", offset=0, epoch=5)))
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]

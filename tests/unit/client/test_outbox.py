@@ -1,4 +1,5 @@
-"""Tests of the batches of one partition. Earlier responses determine when a batch may be sent, and its sequence."""
+"""Tests the outbox of one partition, in which earlier responses determine when a batch may be sent, and with which
+sequence."""
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
@@ -90,7 +91,8 @@ def test_a_batch_before_one_that_was_written_was_written_as_well() -> None:
 
 
 def test_a_batch_sent_before_its_turn_goes_again() -> None:
-    """Tests a batch after one that got a transient error, so that the broker sees a gap in the sequence."""
+    """Checks that a batch is sent again if it caused a gap in the sequence only because the batch before it got a
+    transient error."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -99,8 +101,8 @@ def test_a_batch_sent_before_its_turn_goes_again() -> None:
 
 
 def test_the_next_batch_in_line_cannot_be_too_early() -> None:
-    """Tests a gap that the client did not cause: the broker has forgotten the producer, or has lost acknowledged
-    records."""
+    """Checks that the client did not cause the gap if no earlier batch is unanswered. The broker has then forgotten the
+    producer, or has lost acknowledged records."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -136,7 +138,7 @@ def test_the_sequence_of_a_refused_batch_is_the_next_ones_if_none_was_sent() -> 
 
 
 def test_batches_that_followed_a_refused_one_take_a_new_epoch() -> None:
-    """Tests that such batches need a new epoch. If they were renumbered in the old epoch, a copy on a lost connection
+    """Checks that such batches need a new epoch. If they were renumbered in the old epoch, a copy on a lost connection
     could be appended as well."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)

@@ -217,7 +217,7 @@ def test_no_batch_is_lost_doubled_or_out_of_order(faults: float) -> None:
 
 
 def test_storms_meet_everything_that_can_happen() -> None:
-    """Tests that the random steps cause every kind of response and fault. Otherwise the previous test would prove
+    """Checks that the random steps cause every kind of response and fault. Otherwise the previous test would prove
     little."""
     met = set()
     for seed in SEEDS:

@@ -45,7 +45,7 @@ def test_all_partitions_get_about_the_same() -> None:
 
 
 def test_a_topic_that_shrank_is_chosen_from_anew() -> None:
-    """Tests the choice after a topic was deleted and created again with fewer partitions."""
+    """Checks that a sticky partition is replaced if its topic was deleted and created again with fewer partitions."""
     choice = StickyChoice(1_000_000, random.Random(3))
     while choice.partition(1, 8) < 2:
         choice = StickyChoice(1_000_000, random.Random())

@@ -1,4 +1,4 @@
-"""Tests of the state of a prepared transaction as text, which applications store in a database column and read back."""
+"""Tests the state of a prepared transaction as text, which applications store in a database column and read back."""
 
 import pytest
 from hypothesis import given

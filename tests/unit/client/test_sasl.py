@@ -1,4 +1,4 @@
-"""Tests of the client's messages in a SASL exchange, for each mechanism."""
+"""Tests the client's messages in a SASL exchange, for each mechanism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the URL of a schema registry, and of the credentials that it may contain."""
+"""Tests the URL of a schema registry, and the credentials that it may contain."""
 
 from __future__ import annotations
 

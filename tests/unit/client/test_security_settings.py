@@ -1,4 +1,4 @@
-"""Tests of the client's security settings: their valid combinations, and certificates in every accepted form."""
+"""Tests the client's security settings: their valid combinations, and certificates in every accepted form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of a transaction that acknowledges records of a share group, against a scripted broker (KIP-1289).
+"""Tests a transaction that acknowledges records of a share group, against a scripted broker (KIP-1289).
 
 Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
 """

@@ -1,4 +1,4 @@
-"""Tests of a share consumer's reactions to a leader's responses. The tests cover lost sessions, unknown and missing
+"""Tests a share consumer's reactions to a leader's responses. The tests cover lost sessions, unknown and missing
 results of acknowledgements, and the end of a session.
 
 Source: docs/spec/share-groups.md#s6-1.
@@ -73,7 +73,7 @@ class Broker:
 
     @property
     def sent_requests(self) -> list[tuple[str, int, list[tuple[int, int, list[int]]]]]:
-        """The kind, the session epoch and the acknowledgement batches of each ShareFetch and ShareAcknowledge
+        """Returns the kind, the session epoch and the acknowledgement batches of each ShareFetch and ShareAcknowledge
         request."""
         found = []
         for request in self.scripted.requests:

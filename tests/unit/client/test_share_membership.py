@@ -1,4 +1,4 @@
-"""Tests of the heartbeats of a share group member (docs/spec/share-groups.md#s2, #s6-1)."""
+"""Tests the heartbeats of a share group member (docs/spec/share-groups.md#s2, #s6-1)."""
 
 from __future__ import annotations
 

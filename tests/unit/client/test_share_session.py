@@ -1,5 +1,4 @@
-"""Tests of the epochs and partitions of a share session after each response (docs/spec/share-groups.md#s1-10,
-#s6-1)."""
+"""Tests the epochs and partitions of a share session after each response (docs/spec/share-groups.md#s1-10, #s6-1)."""
 
 from __future__ import annotations
 

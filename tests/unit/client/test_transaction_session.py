@@ -1,4 +1,4 @@
-"""Tests of a transactional producer's reactions to its coordinator's responses, error code by error code."""
+"""Tests a transactional producer's reactions to its coordinator's responses, error code by error code."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ async def test_an_id_that_is_not_permitted_can_be_initialised_once_it_is() -> No
 
 
 async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
-    """Tests that the prepared state has the epoch of the transaction's writer, whereas the producer ends the
-    transaction with a newer epoch."""
+    """Checks that the prepared state has the epoch of the transaction's writer. The producer ends the transaction with
+    a newer epoch."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10))])
         session.enter(Call.INIT)
@@ -205,7 +205,8 @@ async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
 
 
 async def test_two_phase_commit_is_not_even_asked_for_at_an_older_transaction_version() -> None:
-    """Tests that InitProducerId is not sent, because at that version it would abort the prepared transaction."""
+    """Checks that InitProducerId is not sent at transaction.version 1, where it would abort the prepared
+    transaction."""
     async with a_session(two_phase_commit=True, transaction_version=1) as (session, coordinator):
         session.enter(Call.INIT)
         with pytest.raises(FatalError):
@@ -342,7 +343,7 @@ async def recovered(session: TransactionSession, coordinator: Coordinator, *late
 async def test_after_a_recovered_transaction_the_producer_initialises_anew_without_keeping(
     two_phase_commit: bool,
 ) -> None:
-    """Tests that the producer sends InitProducerId again. Otherwise a broker that follows the draft of the KIP would
+    """Checks that the producer sends InitProducerId again. Otherwise a broker that follows the draft of the KIP would
     keep the timeout of the recovered transaction."""
     async with a_session(two_phase_commit=two_phase_commit) as (session, coordinator):
         await recovered(session, coordinator, initialised(epoch=13))
@@ -445,8 +446,8 @@ async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
 
 
 async def test_a_producer_with_two_phase_commit_ends_its_transaction_and_begins_no_other_below_level_2() -> None:
-    """Tests that no other transaction begins. The producer's epoch stays the same, so the next transaction would have
-    the id and epoch of the decided one."""
+    """Checks that no other transaction begins. The producer's epoch does not change, so the next transaction would have
+    the producer id and epoch of the decided one."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         await begin_transaction(session, coordinator)
         coordinator.changes_level(0)

@@ -45,8 +45,8 @@ def test_records_and_offsets_are_sent_only_between_begin_and_the_end() -> None:
 
 
 def test_a_prepared_transaction_can_be_decided_and_nothing_else() -> None:
-    """Tests the calls in the state PREPARED. `complete` is not in the table, because it becomes either `commit` or
-    `abort`."""
+    """Checks that a prepared transaction can only be committed or aborted. `complete` is not in the table, because it
+    becomes either `commit` or `abort`."""
     assert allowed(S.PREPARED) == {Call.COMMIT, Call.ABORT}
 
 

@@ -1,4 +1,4 @@
-"""Tests that every function exists that a page names as `file::function`, and every class that the pages for readers
+"""Tests that each function that a page names as `file::function` exists, and each class that the pages for readers
 name. docs/architecture.md names functions for each step of its walks.
 
 Paths of files start at the root of the repository or, on the architecture page, at `odradek/`.

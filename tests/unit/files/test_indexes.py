@@ -1,4 +1,4 @@
-"""Tests of the offset, time and transaction index of a segment."""
+"""Tests the offset, time and transaction index of a segment."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Tests of the two properties that Odradek adds to Kafka's meta.properties, which say which releases can read a
+"""Tests the two properties that Odradek adds to Kafka's meta.properties. They show which releases can read a
 directory."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of the fixed batch header: its bytes, its bits, and the fields that a broker changes."""
+"""Tests the fixed batch header: its bytes, its bits, and the fields that a broker changes."""
 
 import struct
 from dataclasses import replace

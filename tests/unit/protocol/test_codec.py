@@ -1,4 +1,4 @@
-"""Tests of the encoding and decoding of messages, and of the refusal of invalid bytes."""
+"""Tests the encoding and decoding of messages, and the refusal of invalid bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of each compression codec in the framings of Kafka's clients. Decompression stops at the limit."""
+"""Tests each compression codec in the framings of Kafka's clients. Decompression stops at the limit."""
 
 import contextlib
 import gc
@@ -125,7 +125,8 @@ def test_gzip_members_follow_one_another() -> None:
 
 @pytest.mark.parametrize("behind", [b"", b"\x1f", b"not gzip"])
 def test_gzip_members_of_any_size_follow_one_another(behind: bytes) -> None:
-    """Tests members of various sizes. They are read and decompressed in pieces, and may end within a piece."""
+    """Checks that gzip members of various sizes can follow one another. They are read and decompressed in pieces, and
+    may end within a piece."""
     plain = [Random(size).randbytes(size) + bytes(size * 50) for size in (0, 1, 50_000, 0, 100_000, 16_385)]
     packed = b"".join(map(gzip.compress, plain))
     opened = b"".join(plain)

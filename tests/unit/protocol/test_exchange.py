@@ -1,5 +1,5 @@
-"""Tests that a whole frame of a request or response is decoded to the encoded values, and that an invalid frame raises
-an error."""
+"""Tests that a complete frame of a request or response is decoded to the encoded values, and that an invalid frame
+raises an error."""
 
 from __future__ import annotations
 

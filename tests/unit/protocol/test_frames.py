@@ -1,4 +1,4 @@
-"""Tests of the headers in the frames of requests and responses."""
+"""Tests the headers in the frames of requests and responses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the lag of groups, as the page and the commands compute it."""
+"""Tests the lag of groups, as the page and the commands compute it."""
 
 import pytest
 

@@ -93,8 +93,8 @@ def lines_of(file: Path, is_plain: bool) -> Iterator[str]:
 
 
 def comparable(lines: str, is_plain: bool) -> list[str]:
-    """Returns the lines without what DumpLogSegments prints differently, such as invalid UTF-8, for which Kafka and
-    Python print different numbers of U+FFFD."""
+    """Returns the lines without the parts that DumpLogSegments prints differently. For invalid UTF-8, for example,
+    Kafka and Python print different numbers of U+FFFD."""
     if not is_plain:
         lines = re.sub(r"(headerKeys: \[\]).*", r"\1", lines)
     # DumpLogSegments prints this message at the end of valid files, too.

@@ -1,4 +1,4 @@
-"""Tests of the canonical text of Avro schemas."""
+"""Tests the canonical text of Avro schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the versions of a subject as schemas for Spark. The tests do not need pyspark."""
+"""Tests the versions of a subject as schemas for Spark. The tests do not need pyspark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Tests of the parts of a directory that a query reads, and of the records that it finds there. The tests need no
-JVM."""
+"""Tests the parts of a directory that a query reads, and the records that it finds there. The tests need no JVM."""
 
 from __future__ import annotations
 

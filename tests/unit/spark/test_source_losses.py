@@ -1,5 +1,5 @@
-"""Tests of all ways in which a stream's input can shrink between two batches, which the source reports as Spark's own
-source does, and of options that are refused or ignored."""
+"""Tests all ways in which a stream's input can shrink between two batches, which Odradek's source reports like Spark's
+own source. Also tests options that are refused or ignored."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""Tests of the input argument of a Spark job, of the errors if there is nothing to read, and of the texts that jobs
-print."""
+"""Tests the input argument of a Spark job, the errors if there is nothing to read, and the texts that jobs print."""
 
 import argparse
 import io

@@ -64,7 +64,8 @@ def test_columns_that_cannot_be_written_are_refused(columns: dict[str, list[obje
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("kind", ["string", "binary"])
 def test_keys_and_values_may_be_of_the_large_types_of_arrow(kind: str, large: bool) -> None:
-    """Tests the large types, which Spark uses if `spark.sql.execution.arrow.useLargeVarTypes` is set."""
+    """Checks that columns can have Arrow's large types, which Spark uses if
+    `spark.sql.execution.arrow.useLargeVarTypes` is set."""
     of_kind = {"string": (pa.string(), pa.large_string()), "binary": (pa.binary(), pa.large_binary())}[kind]
     column = pa.array([b"a", b"b"]).cast(of_kind[large])
     header = pa.struct(
@@ -125,7 +126,7 @@ def test_the_digest_covers_every_column() -> None:
 
 
 def test_the_digest_leaves_out_what_does_not_change_a_record() -> None:
-    """Tests that the digest excludes the partition that was chosen at random for a row without a key, and the
+    """Checks that the digest excludes the partition that was chosen at random for a row without a key, and the
     difference between null and empty headers."""
     plain = digest_of_columns({"value": [b"v"]}, seed=1)
     assert {digest_of_columns({"value": [b"v"]}, seed) for seed in range(2, 20)} == {plain}
@@ -139,8 +140,8 @@ FIRST_DIGEST = 8550815191753442549  # computed by the release that did not store
 
 
 def test_the_digest_of_an_earlier_release_is_computed_as_that_release_did() -> None:
-    """Tests the digest without a version, which ledgers written by an earlier release still contain. The rows of a
-    repeated write are compared with it."""
+    """Checks the digest without a version, which the ledgers of an earlier release contain. If a write is repeated, its
+    rows are compared with this digest."""
     batch = pa.RecordBatch.from_pydict({"key": [b"k", None], "value": [b"v", None], "partition": [0, 0]})
     (found,) = groups(batch, "t", lambda name: 1, random.Random(1))
     assert found.first_digest() == FIRST_DIGEST
@@ -223,7 +224,7 @@ def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], 
 
 @pytest.mark.parametrize("which", ["starting", "ending"])
 def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
-    """Tests the timestamp 0, which Spark's Kafka source allows too."""
+    """Checks that the timestamp 0 is accepted, as by Spark's Kafka source."""
     options = SourceOptions.read(SERVERS | {"subscribe": "a", f"{which}Timestamp": "0"}, is_stream=False)
     bound = options.starting if which == "starting" else options.ending
     assert bound.timestamp_ms == 0

@@ -1,4 +1,4 @@
-"""Tests that the methods of the real disk keep their promises on a real file system."""
+"""Tests that the methods of the real disk work as documented on a real file system."""
 
 import errno
 import os

@@ -1,5 +1,5 @@
-"""Tests that a log whose files are a copy of a known log starts in the state that recovery would find, without being
-read."""
+"""Tests that a log whose files are a copy of a known log is opened without being read, in the state that recovery would
+find."""
 
 from __future__ import annotations
 

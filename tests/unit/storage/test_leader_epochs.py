@@ -1,4 +1,4 @@
-"""Tests of the start offset of each leader epoch."""
+"""Tests the start offset of each leader epoch."""
 
 import pytest
 

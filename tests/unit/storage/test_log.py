@@ -1,4 +1,4 @@
-"""Tests of one log: appending in steps, rolling, reading by offset and by time, and closing."""
+"""Tests one log: appending in steps, rolling, reading by offset and by time, and closing."""
 
 from __future__ import annotations
 

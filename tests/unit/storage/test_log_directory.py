@@ -1,4 +1,4 @@
-"""Tests of a data directory: its lock, its ids and releases, its partitions, and its checkpoints."""
+"""Tests a data directory: its lock, its ids and releases, its partitions, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -309,8 +309,8 @@ def test_cleaner_offsets_are_kept_beside_them() -> None:
 
 @pytest.mark.parametrize("logs", [3, 20])
 def test_every_log_is_safe_once_the_directory_is_closed(logs: int) -> None:
-    """Tests few and many logs. Few logs are synced one at a time, and many logs are synced with their whole file
-    system."""
+    """Checks that a clean stop syncs every log. Few logs are synced one at a time, and many logs are synced with their
+    complete file system."""
     disk = FakeDisk()
     directory = LogDirectory.open(disk, "/data", NODE)
     for at in range(logs):

@@ -1,4 +1,4 @@
-"""Tests of reads whose bytes the kernel sends. A large read returns a part of the file instead of its bytes."""
+"""Tests reads whose bytes the kernel sends. A large read returns a part of the file instead of its bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the cache of recently appended batches, whose memory budget all logs share."""
+"""Tests the cache of recently appended batches, whose memory budget all logs share."""
 
 from random import Random
 

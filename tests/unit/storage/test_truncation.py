@@ -1,4 +1,4 @@
-"""Tests that truncating a log at an offset, as an unclean election does, leaves a log that never had the later
+"""Tests that a log that is truncated at an offset, as in an unclean election, is the same as if it never had the later
 records."""
 
 from __future__ import annotations

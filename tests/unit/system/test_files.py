@@ -1,4 +1,4 @@
-"""Tests that file operations keep the same promises on every system. `make test-elsewhere` runs these tests with the
+"""Tests that file operations give the same guarantees on every system. `make test-elsewhere` runs these tests with the
 fallbacks."""
 
 import os

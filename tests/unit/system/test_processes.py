@@ -1,4 +1,4 @@
-"""Tests of the functions for processes, signals and event loops. `make test-elsewhere` runs these tests with the
+"""Tests the functions for processes, signals and event loops. `make test-elsewhere` runs these tests with the
 fallbacks."""
 
 import asyncio
@@ -49,7 +49,8 @@ def test_more_files_can_be_opened_afterwards() -> None:
 @pytest.mark.parametrize("has_handlers", [True, False], ids=["handlers of the loop", "a socket"])
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_each_signal_to_stop_reaches_the_loop(number: signal.Signals, has_handlers: bool) -> None:
-    """Runs the test in a new process, because signal handlers stay installed."""
+    """Checks in a new process that each stop signal reaches the loop. In this process the signal handlers would stay
+    installed."""
     script = (
         "import asyncio, os, signal, sys, threading\n"
         "from odradek.system.processes import new_asyncio_loop, on_stop\n"
@@ -69,8 +70,8 @@ def test_each_signal_to_stop_reaches_the_loop(number: signal.Signals, has_handle
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no other signals")
 def test_other_signals_do_not_stop_the_loop() -> None:
-    """Tests a socket that also gets other signals, because Python writes the numbers of all handled signals into the
-    socket."""
+    """Checks that a signal with its own handler does not stop the loop, although Python also writes the number of this
+    signal into the loop's socket."""
     script = (
         "import asyncio, signal, threading\n"
         "from odradek.system.processes import new_asyncio_loop, on_stop\n"

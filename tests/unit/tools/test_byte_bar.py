@@ -1,4 +1,4 @@
-"""Tests of the progress bar of commands that read a known number of bytes."""
+"""Tests the progress bar of commands that read a known number of bytes."""
 
 from __future__ import annotations
 

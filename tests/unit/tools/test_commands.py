@@ -1,4 +1,4 @@
-"""Tests of the commands' options, output and errors."""
+"""Tests the commands' options, output and errors."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Tests of records as text: one record per line in the format of kcat, or as JSON."""
+"""Tests records as text: one record per line in the format of kcat, or as JSON."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tests of the broker's address that a client gets, which depends on the addresses of both ends of its connection."""
+"""Tests the broker's address that a client gets, which depends on the addresses of both ends of its connection."""
 
 from ipaddress import IPv4Address, IPv4Network
 

@@ -1,4 +1,4 @@
-"""Tests of the authorizer's settings (docs/spec/security.md#s1-1, 6)."""
+"""Tests the authorizer's settings (docs/spec/security.md#s1-1, 6)."""
 
 import pytest
 

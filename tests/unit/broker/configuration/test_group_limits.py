@@ -1,5 +1,5 @@
-"""Tests that group settings are clamped to the broker's current limits, which may have changed since
-(docs/spec/share-groups.md#s2-6)."""
+"""Tests that group settings are clamped to the broker's current limits, which may have changed after the settings were
+made (docs/spec/share-groups.md#s2-6)."""
 
 import pytest
 

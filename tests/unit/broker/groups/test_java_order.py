@@ -1,4 +1,4 @@
-"""Tests of Java's hash codes, which determine the iteration order of Java's hash maps."""
+"""Tests Java's hash codes, which determine the iteration order of Java's hash maps."""
 
 import pytest
 

@@ -186,8 +186,8 @@ def test_classic_groups_and_offsets_are_written_at_the_versions_that_kafka_write
 
 @pytest.mark.parametrize("name", TRANSACTIONS)
 def test_the_offset_of_an_open_transaction_is_pending_and_unstable(name: str, tmp_path: Path) -> None:
-    """Tests an offset that a transaction had committed for the group `copiers`, and that was still pending when Kafka
-    stopped."""
+    """Checks that a fetch of stable offsets is refused. A transaction had committed an offset for the group `copiers`,
+    and was still open when Kafka stopped."""
     if "copiers" not in dump(name, "offsets").rpartition("isTransactional: true")[2]:
         pytest.skip("its last transactional batch is a marker: nothing is open in these offsets")
     (core,) = [core for core in loaded(unpack(name, tmp_path)) if "copiers" in shown(core)]

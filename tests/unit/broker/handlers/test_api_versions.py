@@ -124,7 +124,7 @@ def ask_for_node(cluster_id: str | None, node_id: int, name: str = "probe") -> t
 async def test_a_client_that_means_another_node_is_sent_back_to_its_bootstrap_servers(
     cluster_id: str | None, node_id: int, code: str
 ) -> None:
-    """A1 to A6: if the request contains a cluster id and a node id, they must match the node."""
+    """A1 to A6: if the request contains a cluster id and a node id, they must be those of the node."""
     _, answer = ask_for_node(cluster_id, node_id)
     assert ErrorCode(answer.error_code).name == code
     assert bool(answer.api_keys) == (code == "NONE")

@@ -1,4 +1,4 @@
-"""Tests of HTTP peers that are slow or too numerous, or that send too much. The tests advance the loop's clock."""
+"""Tests HTTP peers that are slow or too numerous, or that send too much. The tests advance the loop's clock."""
 
 from __future__ import annotations
 
@@ -153,7 +153,8 @@ def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
 
 
 def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait() -> None:
-    """Tests that further connections use the reserve, in which a new connection replaces the oldest one."""
+    """Checks that health is reported while all connections are in use. Further connections use a reserve, in which a
+    new connection replaces the oldest one."""
 
     async def scene(port: Port) -> None:
         slow = [await port.connect() for _ in range(LIMITS.max_connections + 3 * LIMITS.reserve)]

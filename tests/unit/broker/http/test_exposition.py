@@ -1,4 +1,4 @@
-"""Tests of the metrics in the text format of Prometheus, and of readiness."""
+"""Tests the metrics in the text format of Prometheus, and readiness."""
 
 import re
 from dataclasses import replace

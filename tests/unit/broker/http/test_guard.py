@@ -1,4 +1,4 @@
-"""Tests of the page's guard, which decides which requests from browsers are accepted."""
+"""Tests the page's guard, which decides which requests from browsers are accepted."""
 
 import pytest
 

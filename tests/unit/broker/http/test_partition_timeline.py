@@ -1,4 +1,4 @@
-"""Tests of the timeline of a partition, which places the coordinator's steps between the batches and markers."""
+"""Tests the timeline of a partition, which places the coordinator's steps between the batches and markers."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,4 @@
-"""Tests of the addresses that clients get, and of the warnings about clients that would reach only themselves at such
-an address."""
+"""Tests the addresses that clients get, and the warnings about addresses at which a client would only reach itself."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Tests of responses whose records are sent from files, over real sockets with small buffers, on both event loops."""
+"""Tests responses whose records are sent from files, over real sockets with small buffers, on both event loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of Kafka's limits on connections, and of the limit on the memory of requests."""
+"""Tests Kafka's limits on connections, and the limit on the memory of requests."""
 
 from odradek.broker.network.admission import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 

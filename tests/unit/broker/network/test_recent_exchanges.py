@@ -1,5 +1,5 @@
-"""Tests of the exchanges that connections keep so that tests of clients can look at them. Their number and their bytes
-are limited."""
+"""Tests the exchanges that connections keep so that tests of clients can look at them. Their number and their bytes are
+limited."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,4 @@
-"""Tests of the registry of partitions, which creates, opens, refuses and removes partitions as the metadata
-requires."""
+"""Tests the registry of partitions, which creates, opens, refuses and removes partitions as the metadata requires."""
 
 from dataclasses import replace
 

@@ -36,7 +36,7 @@ async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
 
 
 async def test_what_needs_no_time_happens_while_the_clock_stands() -> None:
-    """Tests that each timer fires in a separate turn of the loop, in the order in which the timers were armed."""
+    """Checks that timers without a delay fire in the order in which they were armed, although time is frozen."""
     time = ControlledTime(asyncio.get_running_loop(), 1000)
     fired: list[str] = []
     time.after(0, lambda: fired.append("armed before"))
@@ -185,8 +185,8 @@ async def test_random_timers_fire_as_sorted_by_their_times(seed: int) -> None:
 
 
 class World:
-    """Due times of events, some of them added by timers, and periodic scans for due events. With `tells`, the scans
-    tell the clock when the next event is due."""
+    """Due times of events, some of them added by timers, and periodic scans for due events. If `tells` is set, the
+    clock can ask each scan when the next event is due."""
 
     def __init__(self, seed: int, *, tells: bool) -> None:
         self.random = Random(seed)

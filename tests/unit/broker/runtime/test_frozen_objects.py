@@ -31,7 +31,7 @@ def nobody() -> ref[Circle]:
 
 
 def frozen_circle(objects: FrozenObjects) -> ref[Circle]:
-    """Freezes a reference cycle that nothing outside it refers to."""
+    """Freezes a reference cycle to which no other object refers."""
     began = objects.cluster_starting()
     circle = Circle()
     objects.cluster_started(began)

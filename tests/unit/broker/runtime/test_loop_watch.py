@@ -1,4 +1,4 @@
-"""Tests of the loop's watchdog, which measures the delay of ticks and names work that took too long."""
+"""Tests the loop's watchdog, which measures the delay of ticks and names work that took too long."""
 
 import gc
 import logging

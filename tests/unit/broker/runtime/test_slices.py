@@ -56,7 +56,8 @@ def test_others_get_their_turn_after_each_slice() -> None:
 
 
 def test_however_many_visit_others_get_their_turn_after_each_slice_of_one() -> None:
-    """Tests many visits at a time, for example 200 open pages, each of which lists all topics once a second."""
+    """Checks that other work gets a turn after each slice, although many visits run at the same time. For example, each
+    of 200 open pages lists all topics once a second."""
     happened: list[str] = []
 
     async def other(visits: list[asyncio.Task[None]]) -> None:

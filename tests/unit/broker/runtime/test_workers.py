@@ -1,4 +1,4 @@
-"""Tests of jobs that run outside the loop, and of the actions that receive their results on the loop."""
+"""Tests jobs that run outside the loop, and the actions that receive their results on the loop."""
 
 import asyncio
 import itertools
@@ -41,7 +41,8 @@ async def test_what_a_job_raises_comes_out_of_its_outcome() -> None:
 
 
 async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
-    """Tests jobs after `close`: when a broker stops, the end of the last fdatasync may start another job."""
+    """Checks that a job after `close` runs immediately. When a broker stops, the end of the last fdatasync may start
+    such a job."""
     workers = ThreadWorkers(asyncio.get_running_loop(), 1)
     done: list[str] = []
     workers.run(lambda: done.append("job"), lambda outcome: done.append("end of the job"))
@@ -59,7 +60,7 @@ class Task:
 
 
 async def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
-    """Tests that a waiting thread drops its last job. Otherwise it could keep a deleted file open, and the file's disk
+    """Checks that a waiting thread drops its last job. Otherwise it could keep a deleted file open, and the file's disk
     space would not be freed."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 1, idle_s=600)
@@ -142,8 +143,8 @@ async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> No
 
 
 async def test_what_takes_long_after_jobs_happens_in_several_turns() -> None:
-    """Tests that other requests are served between the ends of jobs that each take long, for example between 500 long
-    responses that each take some milliseconds to send."""
+    """Checks that other requests are served between the ends of jobs if each end takes long. For example, 500 long
+    responses may each take some milliseconds to send."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 2, now_s=itertools.count(0.0, 2 * SETTLING_S).__next__)
     happened: list[str] = []

@@ -97,7 +97,8 @@ def test_runs_of_records_of_one_size_are_found_to_their_end(size: int, count: in
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_small_batches_are_read_as_each_of_them_alone(seed: int) -> None:
-    """Tests many batches, which the reader walks in parallel, one step at a time."""
+    """Checks that many batches yield the same records as each batch alone. The reader walks the batches in parallel,
+    one step at a time."""
     rng = random.Random(seed)
     counts = [rng.randrange(1, rng.choice((3, 70))) for _ in range(rng.choice((47, 48, 90)))]
     most = rng.choice((20, 200, 9_000))  # lengths that are encoded in one, two and three bytes
@@ -107,8 +108,8 @@ def test_many_small_batches_are_read_as_each_of_them_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_runs_of_one_size_in_many_batches_are_found_to_their_end(seed: int) -> None:
-    """Tests runs of records of the same size. Each batch has its own record size, and some batches also have a record
-    of another size."""
+    """Checks that runs of records of the same size are read completely. Each batch has its own record size, and some
+    batches also have a record of another size."""
     rng = random.Random(seed)
     most = rng.choice((20, 200, 9_000))
     per_batch = []

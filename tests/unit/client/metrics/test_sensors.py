@@ -1,5 +1,5 @@
-"""Tests of a client's measurements, on a clock that the test advances. As in Kafka, rates and averages cover the last
-two windows."""
+"""Tests a client's measurements, on a clock that the test advances. As in Kafka, rates and averages cover the last two
+windows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_is_older_than_two_windows_counts_in_the_total_only(clock: Seconds)
 
 
 def test_reading_changes_nothing(clock: Seconds) -> None:
-    """Tests that reading has no side effects, because another thread may read at the same time."""
+    """Checks that reading has no side effects, because another thread may read at the same time."""
     sensor = Sensor(clock)
     sensor.record(10)
     clock.now_s += 29

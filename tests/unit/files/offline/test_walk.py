@@ -120,7 +120,8 @@ def test_files_that_are_no_part_of_the_log_are_left_out(log: WrittenLog) -> None
 
 
 def test_a_finished_swap_stands_for_the_segments_it_was_made_from(log: WrittenLog, tmp_path: Path) -> None:
-    """Tests a log between the renames of a compaction, where a crash or a reader may find it."""
+    """Checks that a `.swap` file replaces the segments from which it was made. A crash or a reader may find the log
+    between the renames of a compaction."""
     compacted = WrittenLog(tmp_path / "elsewhere")
     compacted.append(2)
     compacted.skip(6)

@@ -1,4 +1,4 @@
-"""Tests of the comparison of responses. Values that the protocol leaves open may differ, and every other difference is
+"""Tests the comparison of responses. Values that the protocol leaves open may differ, and every other difference is
 reported with its field."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of the image's environment: the variables of apache/kafka, and the image's own defaults."""
+"""Tests the image's environment: the variables of apache/kafka, and the image's own defaults."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of `cub kafka-ready`, which start-up jobs for Confluent's images call before anything else."""
+"""Tests `cub kafka-ready`, which start-up jobs for Confluent's images call before anything else."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the commands that replace Kafka's scripts in health checks and start-up jobs."""
+"""Tests the commands that replace Kafka's scripts in health checks and start-up jobs."""
 
 import shlex
 from pathlib import Path

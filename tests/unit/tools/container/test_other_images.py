@@ -1,5 +1,5 @@
-"""Tests of compose files for bitnami/kafka, cp-kafka and confluent-local. Their variables result in the same settings
-as in those images, and the log names the variables that have no effect."""
+"""Tests compose files for bitnami/kafka, cp-kafka and confluent-local. Their variables result in the same settings as
+in those images, and the log names the variables that have no effect."""
 
 import subprocess
 from collections.abc import Collection, Mapping
@@ -184,7 +184,8 @@ def test_another_form_of_add_scram_is_refused(added: str) -> None:
 
 
 def test_kafka_storage_hands_users_to_the_broker(tmp_path: Path) -> None:
-    """Tests `configure`, which `run` of Confluent's images sources, and to which Testcontainers appends such lines."""
+    """Checks that `kafka-storage` in `configure` passes users to the broker. `run` of Confluent's images sources
+    `configure`, and Testcontainers appends such lines to it."""
     configure_script = tmp_path / "configure"
     configure_script.write_text(
         (REPOSITORY / "docker/rootfs/etc/confluent/docker/configure").read_text()

@@ -1,4 +1,4 @@
-"""Tests of Kafka's scripts as init containers call them, against a broker with SASL logins and ACLs."""
+"""Tests Kafka's scripts as init containers call them, against a broker with SASL logins and ACLs."""
 
 import io
 import shlex

@@ -99,7 +99,7 @@ async def test_a_cluster_whose_files_cannot_be_copied_is_what_it_was(scene: Scen
     }
     await scene.refused("soon", calls[call]())
     assert (files(cluster), cluster.as_json()) == before
-    assert await asyncio.to_thread(topics, wire) == ["t"]  # the connection has not been closed
+    assert await asyncio.to_thread(topics, wire) == ["t"]  # the connection is still open
     await calls[call]()
     await asyncio.to_thread(wire.close)
 

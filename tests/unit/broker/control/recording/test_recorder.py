@@ -300,7 +300,7 @@ async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
 
 
 async def test_the_last_exchanges_of_a_deleted_cluster_reach_the_reader() -> None:
-    """Tests that the reader also gets exchanges that were too recent to form a block when the cluster was deleted."""
+    """Checks that the reader also gets the latest exchanges of a deleted cluster, which did not fill a block yet."""
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
     recorder = Recorder(unread, loop, compression=Compression.NONE)

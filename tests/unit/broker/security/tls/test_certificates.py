@@ -1,4 +1,4 @@
-"""Tests of keys and certificates from files and settings, and of their replacement in a running broker
+"""Tests keys and certificates from files and settings, and their replacement in a running broker
 (docs/spec/security.md#s1-4)."""
 
 import asyncio
@@ -140,7 +140,7 @@ def test_scenario_027_what_cannot_be_used_is_refused_and_the_old_one_stays(own: 
 
 
 def test_a_key_that_does_not_belong_to_the_certificate_is_refused(own: Path) -> None:
-    """Tests that a key for another certificate is refused. Kafka accepts such a key, and then every handshake fails
+    """Checks that a key for another certificate is refused. Kafka accepts such a key, and then every handshake fails
     (scenario 27a)."""
     _, chain = pem_parts(own)
     key, _ = pem_parts(certificates("kate"))

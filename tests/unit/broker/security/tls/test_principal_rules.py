@@ -1,4 +1,4 @@
-"""Tests of ssl.principal.mapping.rules: scenarios 18 to 24 of docs/spec/security.md#s1-3, as observed on Kafka's own
+"""Tests ssl.principal.mapping.rules: scenarios 18 to 24 of docs/spec/security.md#s1-3, as observed on Kafka's own
 mapper."""
 
 import pytest

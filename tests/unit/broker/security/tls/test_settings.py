@@ -1,4 +1,4 @@
-"""Tests of the settings of a TLS listener, and of the settings that the broker refuses when it starts
+"""Tests the settings of a TLS listener, and the settings that the broker refuses when it starts
 (docs/spec/security.md#s1-2)."""
 
 import pytest

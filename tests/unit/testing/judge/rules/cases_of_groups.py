@@ -211,7 +211,7 @@ def joined(*, full: bool = True, member: str = "m", epoch: int = 0) -> Story:
 
 def then_beats(epoch: int = 3, *, names: list[str] | None = None, after_ms: float = 5000, error: int = 0) -> Story:
     """Returns a story in which a member joins, gets epoch 3, and sends this heartbeat. If `error` is given, the member
-    gets this error before."""
+    first sends a heartbeat that gets this error."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)

@@ -107,8 +107,8 @@ class Member:
 
 
 def sends(*requests: StreamsGroupHeartbeatRequest, error: int = 0, after_ms: float = INTERVAL_MS) -> Story:
-    """Returns a story of these heartbeats. All responses but the last have `error`. The last heartbeat follows
-    `after_ms` after the one before."""
+    """Returns a story of these heartbeats. All responses but the last have `error`. The last heartbeat is sent
+    `after_ms` after the previous one."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -122,8 +122,8 @@ def sends(*requests: StreamsGroupHeartbeatRequest, error: int = 0, after_ms: flo
 def joined_and_sends(
     request: StreamsGroupHeartbeatRequest, *, error: int = 0, last: int = 0, after_ms: float = INTERVAL_MS
 ) -> Story:
-    """Returns a story in which a member joins and then sends this heartbeat. If `error` is given, another heartbeat
-    gets this error before."""
+    """Returns a story in which a member joins and then sends this heartbeat. If `error` is given, the member first
+    sends another heartbeat that gets this error."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)

@@ -50,7 +50,7 @@ def test_who_has_not_read_an_answer_is_not_held_to_know_it(case: Case) -> None:
 
 
 def test_every_exception_is_one() -> None:
-    """Tests that the exceptions are exactly the rules that a case breaks even if each request is sent before the
+    """Checks that the exceptions are exactly the rules that a case breaks even if each request is sent before the
     previous response on its connection arrives."""
     broken = {
         case.rule
@@ -65,7 +65,8 @@ def test_every_exception_is_one() -> None:
 )
 @pytest.mark.parametrize("order", ["same", "swapped", "interleaved"])
 def test_requests_of_two_apis_are_retried_in_any_order(of_partitions: int, of_offsets: int, order: str) -> None:
-    """Tests retries of two requests that are in flight together, as kafka-python 3.0.12 sends them."""
+    """Checks that two requests that are in flight together may be retried in any order. kafka-python 3.0.12 sends such
+    requests."""
     trace = Trace()
     producer = Producer(trace)
     producer.add_both(of_partitions, of_offsets)
@@ -117,7 +118,7 @@ def test_a_producer_that_goes_on_while_its_init_producer_id_is_to_be_retried_is_
 
 
 def test_the_instance_that_was_replaced_may_go_on_until_it_is_fenced() -> None:
-    """Tests that neither 2PC.2 nor SHT.1 applies to the old instance, which does not know about its successor."""
+    """Checks that neither 2PC.2 nor SHT.1 applies to the old instance, which does not know about its successor."""
     trace = Trace()
     old = Producer(trace, 12)
     new = trace.connect()

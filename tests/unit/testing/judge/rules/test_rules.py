@@ -63,8 +63,8 @@ def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
 
 
 def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
-    """Tests that the rule does not apply to versions for which the broker itself delays its response, or to an API
-    introduced after KIP-219, for which Kafka's own clients do not wait."""
+    """Checks that CON.2 does not apply to versions for which the broker itself delays its response. It does not apply
+    to APIs that were introduced after KIP-219 either, because Kafka's own clients do not wait after their responses."""
     assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"
     trace = Trace()
     peer = trace.connect()
@@ -75,7 +75,8 @@ def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
 
 @pytest.mark.parametrize(("sequence", "verdict"), [(1, "kept"), (2, "broken")])
 def test_a_retry_keeps_its_sequence_where_its_topic_was_created_again(sequence: int, verdict: str) -> None:
-    """Tests the retry that Java's producer 4.3.1 sends after its topic was created again."""
+    """Checks that a retry must keep its sequence. Java's producer 4.3.1 sends such a retry after its topic was created
+    again."""
     trace = Trace()
     peer, producer = trace.connect(), (7, 0)
     init(peer, producer)
@@ -123,7 +124,8 @@ def test_a_heartbeat_is_not_early_if_the_broker_may_have_read_the_one_before_it_
 
 
 def test_offsets_of_tasks_may_come_with_each_report_of_tasks() -> None:
-    """Tests reports of tasks with offsets, because Kafka Streams 4.4.0 sends the offsets with each report."""
+    """Checks that any report of tasks may contain offsets, because Kafka Streams 4.4.0 sends offsets with each
+    report."""
     story = cases_of_streams.holds_tasks_and_sends(cases_of_streams.offsets(), cases_of_streams.reports_with_offsets(0))
     assert told(story).verdict("STG.27") == "not exercised"
 
@@ -138,21 +140,21 @@ def test_every_rule_says_when_it_is_decided_or_why_it_is_not() -> None:
 
 
 def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later() -> None:
-    """Tests that no other rule accuses the client either, except for the missing ApiVersions request."""
+    """Checks that such a client breaks no other rule either, except that it sends no ApiVersions request."""
     tallies = told(cases_of_groups.given_an_id_at_once("")).tallies()
     assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
 
 
 @pytest.mark.parametrize("error", [10, 45, 87])
 def test_a_sequence_whose_batch_was_refused_is_free_for_other_records(error: int) -> None:
-    """Tests that a refused batch frees its sequence. Java's producer lowers the sequences of later batches in this
-    way."""
+    """Checks that a refused batch frees its sequence. Java's producer lowers the sequences of later batches in this
+    case."""
     tallies = told(cases_of_produce.sends_again(b"other", error=error)).tallies()
     assert [rule for rule in ("IDM.1", "IDM.2", "IDM.3", "IDM.5") if rule in tallies and tallies[rule].broken] == []
 
 
 def test_other_records_after_a_lost_answer_are_no_acknowledged_sequence() -> None:
-    """Tests that only IDM.3 is broken, because the client does not know whether the first batch was appended."""
+    """Checks that only IDM.3 is broken, because the client does not know whether the first batch was appended."""
     tallies = told(cases_of_produce.sends_again(b"other")).tallies()
     assert (tallies["IDM.2"].broken, tallies["IDM.3"].broken) == (0, 1)
 
@@ -193,7 +195,7 @@ def test_a_topic_that_was_made_again_has_new_sequences(is_told_by: str, begins_w
 
 @pytest.mark.parametrize(("sequence", "log_start"), [(1, -1), (0, 0)])
 def test_an_unknown_producer_id_is_asked_again_as_kafkas_own_client_does(sequence: int, log_start: int) -> None:
-    """Tests errors without a log start offset, and errors for the producer's first batch."""
+    """Checks retries after an error without a log start offset, and after an error for the producer's first batch."""
     trace = Trace()
     peer = trace.connect()
     init(peer, (7, 0))

@@ -97,7 +97,8 @@ def test_a_gap_or_a_restart_is_found_across_the_change(versions: tuple[int, int]
 
 
 def test_nobody_is_accused_where_metadata_comes_after_both_were_used() -> None:
-    """Tests a recording that started too late, so that the judge cannot know which sequence comes next."""
+    """Checks that no rule is broken in a recording that started too late, where the judge cannot know which sequence
+    comes next."""
     trace = Trace()
     peer = trace.connect()
     init(peer, PRODUCER)
