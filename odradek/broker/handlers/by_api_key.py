@@ -1,4 +1,4 @@
-"""Finds the handler of each API. To keep startup fast, a handler is imported when the first request for its API
+"""Looks up the handler of each API. To keep startup fast, a handler is imported when the first request for its API
 arrives."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def fast_path_of(route: Route[HandlerBroker], dispatcher: Dispatcher[HandlerBrok
 
 
 def handler_of(api_key: ApiKey) -> HandlerCall[HandlerBroker]:
-    """Returns the handler of an API: the function with the API's name, in the module that SERVED names for the API.
+    """Returns the handler of an API, which is the function named after the API in the module that SERVED lists for it.
 
     Raises KeyError if the API is not supported.
     """

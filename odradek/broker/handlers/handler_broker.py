@@ -1,5 +1,5 @@
-"""The interface of the broker for handlers. The broker implements it. If the cluster has several nodes, each node's
-view of the broker implements it."""
+"""The broker's interface for handlers. It is implemented by the broker or, if the cluster has several nodes, by each
+node's view of the broker."""
 
 from __future__ import annotations
 
@@ -102,4 +102,4 @@ class HandlerBroker(Protocol):
     @property
     def shares(self) -> SharePartitionManager: ...
     def has_started(self, coordinator: str) -> bool:
-        """Returns whether a part of the broker that is created on first use already exists."""
+        """Returns whether the given part of the broker, which is created on first use, already exists."""

@@ -70,7 +70,7 @@ def describe_cluster(
 def describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeQuorumResponse:
-    """Handles DescribeQuorum (key 55), versions 0-2, which returns the only voter of the metadata log, its leader.
+    """Handles DescribeQuorum (key 55), versions 0-2, which returns the metadata log's only voter, which is its leader.
 
     v1 adds the time of each voter's last fetch, which for the leader is the current time. v2 adds error messages,
     directory ids and the voters' listeners. Needs DESCRIBE on the cluster. If a request names any other partition, all
@@ -80,8 +80,8 @@ def describe_quorum(
     requested = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     if requested == [(CLUSTER_METADATA, [0])]:
         topics = [TopicData(topic_name=CLUSTER_METADATA, partitions=[_metadata_log(context, broker)])]
-        # The response contains neither listeners nor a directory id for the node. No other node is part of the quorum,
-        # and directory ids are not recorded at kraft.version 0.
+        # The response contains no listeners, because the quorum has no other node, and no directory id, because
+        # directory ids are not recorded at kraft.version 0.
         nodes = [Node(node_id=broker.metadata.node.node_id)] if context.api_version >= FIRST_VERSION_WITH_NODES else []
         return DescribeQuorumResponse(topics=topics, nodes=nodes)
     return DescribeQuorumResponse(

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 
-ANY_NODE = -1  # node id that a client sends in ApiVersions before it knows to which node it is connected
-RESULTS_UNTIL = 1  # last version of UpdateFeatures with a result for each feature
+ANY_NODE = -1  # node id that a client sends in ApiVersions before it knows which node it is connected to
+RESULTS_UNTIL = 1  # last version of UpdateFeatures whose response has a result for each feature
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -39,8 +39,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: H
 
     v1 adds the throttle time. v3 is flexible; the client sends its name and version, and the response contains
     features. v4 (KIP-1022) lists features whose lowest level is 0, which are omitted in older versions because older
-    clients cannot read them. v5 (KIP-1242) lets the client send the cluster id and node id that it expects. Requests of
-    an unknown version are answered in `odradek.broker.api.dispatch` (KIP-511). Needs no permission.
+    clients cannot read them. v5 (KIP-1242) lets the client send the cluster id and node id that it expects. Requests
+    with an unknown version are answered in `odradek.broker.api.dispatch` (KIP-511). Needs no permission.
     """
     if context.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
@@ -71,8 +71,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: H
 
 
 def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> None:
-    """Refuses a client that expects another cluster or node, or that sends a cluster id without a node id or a node id
-    without a cluster id. Source: docs/spec/kafka-4.4.md#s1-2.
+    """Refuses a client that expects another cluster or node, or that sends only one of the two ids. Source:
+    docs/spec/kafka-4.4.md#s1-2.
 
     Requests up to version 4 contain neither id and are never refused.
 
@@ -93,7 +93,7 @@ async def update_features(
 
     v1 adds a flag to only validate the request, and replaces the downgrade flag with an upgrade type. (Kafka ignores
     the downgrade flag, so version 0 cannot downgrade.) v2 removes the results of individual features. Needs ALTER on
-    the cluster. Either all updates are made or none. The response is sent once they are durable. Before
+    the cluster. Either all of the updates are made or none of them. The response is sent once they are durable. Before
     odradek.share.transactions is lowered, the effects of share group markers are recorded for readers that do not
     understand markers. Before transaction.version is lowered, the completion of transactions is recorded.
     """

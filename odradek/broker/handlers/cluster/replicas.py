@@ -158,10 +158,10 @@ def election_response(
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterReplicaLogDirsResponse:
-    """Handles AlterReplicaLogDirs (key 34), versions 1-2, which moves replicas between directories. Replicas can only
-    stay in the single data directory.
+    """Handles AlterReplicaLogDirs (key 34), versions 1-2, which moves replicas between directories. There is a single
+    data directory, so a replica can only be "moved" to the directory that already contains it.
 
-    v2 is flexible. Needs ALTER on the cluster. If a partition occurs more than once, the last directory counts.
+    v2 is flexible. Needs ALTER on the cluster. If a partition occurs more than once, its last directory is used.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     paths = {
@@ -179,7 +179,7 @@ def alter_replica_log_dirs(
 
 
 def move_code(broker: HandlerBroker, topic: str, index: int, path: str) -> ErrorCode:
-    """Returns the result of moving a partition to `path`. As in Kafka, the path must be spelled exactly as in the
+    """Returns the error code for moving a partition to `path`. As in Kafka, the path must be spelled exactly as in the
     response to DescribeLogDirs."""
     if path != broker.log_directory.path:
         return ErrorCode.LOG_DIR_NOT_FOUND

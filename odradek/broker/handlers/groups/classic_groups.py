@@ -33,10 +33,10 @@ def join_group(
     next generation.
 
     v1 adds the rebalance timeout. Since v4, a dynamic member first receives a member id (MEMBER_ID_REQUIRED), and then
-    rejoins with it. v5 adds static members. v6 is flexible. v7 adds the protocol type to the response, where a missing
-    protocol name is null. v8 adds the reason. Since v9, the response can ask a static leader that rejoins to skip the
-    assignment. Needs READ on the group. The response is sent when all members have joined or the time for joining has
-    elapsed.
+    rejoins with it. v5 adds static members. v6 is flexible. v7 adds the protocol type to the response, and returns null
+    for a missing protocol name. v8 adds the reason. Since v9, the response can ask a static leader that rejoins to skip
+    the assignment. Needs READ on the group. The response is sent when all members have joined or the time limit for
+    joining has passed.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     version, client_id = context.api_version, context.client_id or ""
@@ -131,7 +131,7 @@ FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 def leave_group(
     request: LeaveGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[LeaveGroupResponse]:
-    """Handles LeaveGroup (key 13), versions 0-5, which removes members from a classic group. It is sent by the members
+    """Handles LeaveGroup (key 13), versions 0-5, which removes members from a classic group. Sent by the members
     themselves or by an administrator.
 
     v3 allows several members in one request, and identifies static members by their instance id. v4 is flexible. v5
@@ -150,6 +150,6 @@ def leave_group(
 
 
 def of_one_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """Converts a response to the form of version 2 and earlier, which contains only the error code of the single
+    """Converts a response to the format of version 2 and earlier, which contains only the error code of the single
     member."""
     return LeaveGroupResponse(error_code=response.members[0].error_code)

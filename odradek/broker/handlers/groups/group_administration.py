@@ -33,7 +33,8 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext, broke
     v3 is flexible. v4 adds a filter by state, and returns the states. v5 adds a filter by type, and returns the types.
     Needs DESCRIBE on the cluster. Without this permission, the response contains only the groups that the client may
     DESCRIBE. While any partition is loading, the whole request fails with COORDINATOR_LOAD_IN_PROGRESS, because a
-    partial list would look complete. Other clients can be served between two partitions of `__consumer_offsets`.
+    partial list would look complete. The handler works in slices, so that other clients can be served between two
+    partitions of `__consumer_offsets`.
     """
     sees_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     groups: list[ListedGroup] = []
@@ -123,11 +124,10 @@ async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteGroupsResponse:
     """Handles DeleteGroups (key 42), versions 0-3, which deletes groups without members, together with their offsets.
-    v2 is flexible. v3 adds an error message, which is never set for these refusals (docs/spec/kafka-4.4.md#s3-1).
 
-    Needs DELETE on each group. The response is sent once the tombstones are recorded.
-
-    Each group is deleted in a separate turn, so a group whose tombstones cannot be written does not affect the others.
+    v2 is flexible. v3 adds an error message, which is never set for these refusals (docs/spec/kafka-4.4.md#s3-1). Needs
+    DELETE on each group. The response is sent once the tombstones are recorded. Each group is deleted separately, so a
+    group whose tombstones cannot be written does not affect the others.
     """
     group_ids = list(dict.fromkeys(request.groups_names))
     deletions = await done_in_slices(
@@ -159,7 +159,7 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
 
 async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
     """Deletes the state that the share coordinator stores for a group. Raises KafkaError if some state cannot be
-    deleted. In that case the group remains too, and the deletion can be repeated."""
+    deleted. The group is then kept, so that the deletion can be repeated."""
     shard = broker.groups.shard_for(group_id)
     deleted = await wait_for_answer(
         shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms))

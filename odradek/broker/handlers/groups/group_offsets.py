@@ -83,7 +83,7 @@ def _offset_commit(
             finish=partial(merged, refused, by_id=by_id),
         )
     except KafkaError as error:
-        # The group's refusal applies to the remaining partitions. Partitions that have already been refused keep their
+        # The group's error applies to the remaining partitions. Partitions that have already been refused keep their
         # error codes.
         return merged(refused, all_refused(accepted_request, error.code), by_id=by_id)
 
@@ -132,7 +132,7 @@ def refusals(
 
 
 def refuse(refused: RefusedTopics, key: str | bytes, topic: OffsetCommitResponseTopic) -> None:
-    """Merges a result into the other results for the same topic."""
+    """Adds a topic's refused partitions to `refused`, in the entry of the same topic if there is one."""
     earlier = refused.setdefault(key, topic)
     if earlier is not topic:
         earlier.partitions += topic.partitions
@@ -143,8 +143,8 @@ def all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRe
 
 
 def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: bool) -> OffsetCommitResponse:
-    """Merges the refusals into the response, as Kafka does. If any partition was refused, the result has one entry for
-    each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
+    """Merges the refusals into the response, as Kafka does. If any partition was refused, the merged response has one
+    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:
@@ -199,8 +199,8 @@ def _offset_delete(
 def merged_deletion(
     refused: dict[str, OffsetDeleteResponseTopic], answered: OffsetDeleteResponse
 ) -> OffsetDeleteResponse:
-    """Merges the refusals into the response, as Kafka does. If any partition was refused, the result has one entry for
-    each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
+    """Merges the refusals into the response, as Kafka does. If any partition was refused, the merged response has one
+    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:

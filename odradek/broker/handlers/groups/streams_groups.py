@@ -83,7 +83,7 @@ async def _heartbeat_after_check(
 def _decide_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[StreamsGroupHeartbeatResponse]:
-    """Passes a heartbeat to the group for a decision. The topics in the heartbeat have already been checked."""
+    """Passes a heartbeat to the group coordinator, after the topics in the heartbeat have been checked."""
     if request.topology is not None:
         check_patterns(request.topology)
     owned = check_heartbeat(request, broker.rules)
@@ -111,8 +111,8 @@ async def _answer_after_recording(
 def _response_of(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
     """Returns the response to a heartbeat whose records have been written.
 
-    If the heartbeat found that internal topics are missing, the function also starts to create these topics. The
-    response does not wait for them.
+    If the heartbeat found that internal topics are missing, this function also starts to create them, but the response
+    does not wait for their creation.
     """
     if heard.topics:
         delay_ms = broker.steps.internal_topics_delay_ms(heard.response.heartbeat_interval_ms)

@@ -43,7 +43,7 @@ def delete_records(
     immediately; the next retention check removes their files. Topics whose only cleanup policy is compaction are
     refused.
     """
-    named: dict[str, dict[int, int]] = {}  # if a partition occurs twice, the last offset counts
+    named: dict[str, dict[int, int]] = {}  # if a partition occurs twice, its last offset is used
     for topic in request.topics:
         named.setdefault(topic.name, {}).update({each.partition_index: each.offset for each in topic.partitions})
     return DeleteRecordsResponse(

@@ -3,8 +3,8 @@ records.
 
 v5 adds the log start offset. v7 adds incremental sessions (KIP-227). v9 adds leader epochs, which are checked. v11 adds
 the rack and the preferred replica. v12 is flexible and adds the last fetched epoch, for which the response contains the
-point where the logs diverge. v13 uses topic ids. v15 has the replica state as a tag. v16 adds node endpoints to
-leadership errors. v17 and v18 add fields that only followers use. Needs READ on each topic. Every partition has a
+point where the logs diverge. v13 uses topic ids. v15 moves the replica state to a tagged field. v16 adds node endpoints
+to leadership errors. v17 and v18 add fields that only followers use. Needs READ on each topic. Every partition has a
 single replica, so a follower receives NOT_LEADER_OR_FOLLOWER. If several nodes share a log, `fetch/replicas.py` handles
 the request. Source: KIP-227, KIP-320, KIP-516; for everything else, Kafka 4.3.1.
 """
@@ -51,6 +51,6 @@ def answer_fetch(
             named_by,
             context.now_ms,
         )
-    except KafkaError as refusal:  # an error of the session belongs to no particular partition
+    except KafkaError as refusal:  # a session error does not belong to a particular partition
         return FetchResponse(error_code=refusal.code.value)
     return start_coroutine(make(request, context, broker, session_fetch).answer(), ends_with_client=True)

@@ -44,7 +44,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-# Special timestamps, with the versions that introduced them. Other negative timestamps are invalid.
+# Special timestamps and the versions that introduced them. Other negative timestamps are invalid.
 FIRST_VERSIONS = {
     LATEST: 1,
     EARLIEST: 1,
@@ -84,7 +84,7 @@ class TimestampSearch(NamedTuple):
 
 class PendingListOffsets:
     """A ListOffsets request in progress. Offsets that need no search are looked up immediately. Searches in records run
-    in a thread, one partition at a time, so that other jobs for the threads have to wait only for a single search, not
+    in a thread, one partition at a time, so that other jobs of the threads have to wait for a single search rather than
     for the whole request."""
 
     def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker) -> None:

@@ -56,8 +56,8 @@ def produce_in_transaction(
 
 
 def has_transactional_records(request: ProduceRequest) -> bool:
-    """Returns whether any partition has transactional records. Checks all partitions, because bytes that are not a
-    batch make the whole request invalid."""
+    """Returns whether any partition has transactional records. Checks every partition even after the first match,
+    because bytes that are not a batch make the whole request invalid."""
     found = False
     for topic in request.topic_data:
         for data in topic.partition_data:

@@ -34,8 +34,8 @@ def describe_acls(
 ) -> Steps[DescribeAclsResponse]:
     """Handles DescribeAcls (key 29), versions 1-3, which returns the ACLs that match a filter, grouped by resource.
 
-    v2 is flexible. v3 adds USER resources. Needs DESCRIBE on the cluster. Other clients are served while many ACLs are
-    compared.
+    v2 is flexible. v3 adds USER resources. Needs DESCRIBE on the cluster. The handler works in slices, so that other
+    clients are served while many ACLs are compared.
     """
     requested = _filter(request)
     if requested.has_unset_number:

@@ -245,8 +245,8 @@ async def _alter(
     is_incremental: bool,
     validate_only: bool,
 ) -> list[R]:
-    """Alters configs, and returns once all changes have taken effect. Results that are known without recording anything
-    come first."""
+    """Alters configs, and returns once all changes have taken effect. Results of changes that need not be recorded come
+    first."""
     config, certificates, node_id = broker.config, broker.certificates, broker.node_id
     at_once, to_record = await done_in_slices(
         _decided_at_once(resources, context, broker, is_incremental, validate_only)
@@ -271,7 +271,7 @@ def _decided_at_once(
     is_incremental: bool,
     validate_only: bool,
 ) -> Steps[tuple[list[Result], list[ResourceChanges]]]:
-    """Refuses invalid changes and sets the levels of loggers. Returns the results of these changes, and the changes
+    """Refuses invalid changes and sets the levels of loggers. Returns the results for these resources, and the changes
     that have to be recorded."""
     at_once: list[Result] = []
     to_record: list[ResourceChanges] = []
@@ -304,7 +304,7 @@ def _check_stores(
     changed: dict[str, str | None] = {} if is_incremental else dict.fromkeys(config.recorded_broker)
     for change in resource.changes:
         changed[change.name] = change.value if change.operation == ConfigOperation.SET.value else None
-    # As in Kafka, settings whose text does not change are not checked; see docs/spec/security.md#s1-4.
+    # As in Kafka, settings whose text does not change are not checked. See docs/spec/security.md#s1-4.
     changed = {name: text for name, text in changed.items() if config.current_text(name) != text}
     try:
         certificates.check(changed)

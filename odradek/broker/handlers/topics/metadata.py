@@ -54,7 +54,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerB
     flexible. v10 adds topic ids to responses, and v12 to requests. v13 adds an error for the whole request. Needs
     DESCRIBE on each topic. A response for all topics omits topics without this permission.
 
-    While a missing topic is being created, its error is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, and clients repeat the
+    While a missing topic is being created, its error is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, so clients repeat the
     request.
     """
     image = broker.metadata.image

@@ -1,4 +1,4 @@
-"""Handlers that create, enlarge and delete topics: CreateTopics, CreatePartitions and DeleteTopics."""
+"""Handlers that create and delete topics and add partitions: CreateTopics, CreatePartitions and DeleteTopics."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def _requested_topics(
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
-    """Returns a function that charges partitions to the client's quota. If the request has at least the version
-    `mutation_refused_from` of its API (`api_facts`), the function raises THROTTLING_QUOTA_EXCEEDED when the quota is
-    used up. Source: docs/spec/security.md#s4-3, row 147"""
+    """Returns a function that charges partitions to the client's quota. Since version `mutation_refused_from` of the
+    API (see `api_facts`), the function raises THROTTLING_QUOTA_EXCEEDED when the quota is used up. Source:
+    docs/spec/security.md#s4-3, row 147"""
     if context.meter is None:
         return decisions.unlimited
     refused_from = facts_of(context.api_key).mutation_refused_from
@@ -106,7 +106,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 def _create_response(
     results: list[TopicResult], describable: Container[str], context: RequestContext, broker: HandlerBroker
 ) -> Steps[CreateTopicsResponse]:
-    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics without own settings
+    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics without settings of their own
     topics = []
     for result in results:
         yield
@@ -177,7 +177,7 @@ async def create_partitions(
 def _requested_increases(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> Steps[tuple[list[PartitionIncrease], list[Result]]]:
-    """Returns the topics that the client may enlarge, and refusals for the other topics."""
+    """Returns the topics to which the client may add partitions, and refusals for the other topics."""
     wishes: list[PartitionIncrease] = []
     refusals: list[Result] = []
     for topic in request.topics:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
-MAX_WORK: Final = 30_000_000  # maximum work units of a pattern in one request; about ten seconds of CPU time
+MAX_WORK: Final = 30_000_000  # maximum number of work units for a pattern in one request; about ten seconds of CPU time
 FIRST_VERSION_WITH_TRANSACTION_VERSION: Final = 2  # first version of WriteTxnMarkers with the transaction version
 
 
@@ -79,9 +79,10 @@ async def list_transactions(
     coordinates, with their states.
 
     v1 adds a filter by the duration of transactions. v2 adds a filter by a pattern for transactional ids. The response
-    contains the ids that the client may DESCRIBE. Other clients are served while many ids are examined. The response
-    shows each transaction in its state when its partition of `__transaction_state` was read. The request fails with
-    COORDINATOR_LOAD_IN_PROGRESS while any partition of `__transaction_state` is not loaded.
+    contains the ids that the client may DESCRIBE. The handler works in slices, so that other clients are served while
+    many ids are examined. The response shows the state that each transaction had when its partition of
+    `__transaction_state` was read. The request fails with COORDINATOR_LOAD_IN_PROGRESS while any partition of
+    `__transaction_state` is not loaded.
     """
     states, unknown = states_of(request.state_filters)
     selection = TransactionFilter(

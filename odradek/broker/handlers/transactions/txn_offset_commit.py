@@ -223,8 +223,8 @@ def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
 
 
 def merged(refused: RefusedTopics, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-    """Merges the refusals into the response, as Kafka does. If any partition was refused, the result has one entry for
-    each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
+    """Merges the refusals into the response, as Kafka does. If any partition was refused, the merged response has one
+    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:
