@@ -7,8 +7,8 @@ measures     collects the metrics as plain numbers, in the thread of the event l
 exposition   formats the metrics as text for Prometheus
 access       decides which requests are answered
 guard        checks the Host and Origin headers
-json_answer  JSON responses
+json_answer  builds JSON responses
 logins       logs in HTTP clients as users of the broker
 page/        the page, which shows people the state of the broker
-records/     records as JSON for programs
+records/     the calls with which programs read and write records as JSON
 """

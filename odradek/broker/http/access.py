@@ -1,4 +1,4 @@
-"""Decides which requests to the HTTP port are answered. Pure.
+"""Decides which requests to the HTTP port are answered. This module has no side effects.
 
     configuration                                  answered requests
     odradek.http.token is set                      requests from any address with the token; below the path of a test
@@ -8,8 +8,8 @@
     otherwise, on another interface                health checks only
 
 Health checks (/healthz, /readyz) are always answered. If a request for records contains the name and password of a
-broker user instead of the token, the request is answered in every configuration, with the rights of that user. Source:
-RFC 6750, 2.1; RFC 7617.
+broker user instead of the token, it is answered in every configuration, with the rights of that user. Source: RFC 6750,
+2.1; RFC 7617.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from enum import Enum, auto
 from odradek.broker.configuration.listeners import is_loopback
 
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
-CHALLENGE = 'Basic realm="odradek: the token is the password", charset="UTF-8"'  # makes browsers ask for the token
+CHALLENGE = 'Basic realm="odradek: the token is the password", charset="UTF-8"'  # makes browsers prompt for the token
 
 
 class Access(Enum):
@@ -37,7 +37,7 @@ class Refusal:
     status: int
     text: str
     headers: dict[str, str] = field(default_factory=dict)
-    code: str | None = None  # Kafka's error code with the same meaning
+    code: str | None = None  # name of Kafka's error code for the same error
 
 
 def access(host: str, token: str | None, *, requires_certificate: bool) -> Access:
@@ -92,5 +92,5 @@ def token_in(authorization: str) -> str:
         return ""
     try:
         return b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
-    except ValueError:  # the credentials are not base64, or do not contain text
+    except ValueError:  # the credentials are not valid base64 or not valid UTF-8
         return ""

@@ -26,7 +26,7 @@ log = logging.getLogger("odradek.control")
 bugs = logging.getLogger("odradek.control.http")  # aiohttp logs exceptions of handlers here
 
 SHUTDOWN_TIMEOUT_S = 1.0
-PAUSE_S = 1.0  # delay after a failed accept, for example because no file descriptor was left
+PAUSE_S = 1.0  # delay after a failed accept, for example because no file descriptors are left
 Stop: TypeAlias = Callable[[], Awaitable[None]]
 AddRoutes: TypeAlias = Callable[[web.Application], None]
 Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reserved connections, by their protocol
@@ -39,8 +39,8 @@ class HttpLimits:
     max_connections    maximum number of ordinary connections
     reserve            number of additional connections, which serve only health checks, so that monitoring works even
                        if all ordinary connections are in use. A further connection closes the oldest additional one
-    request_timeout_s  longest time for a TLS handshake, and for the head of a request. The time for the head counts
-                       from the start of the connection or from the previous response
+    request_timeout_s  maximum time for a TLS handshake, and for the head of a request. The time for the head starts
+                       when the connection opens or the previous response has been sent
     max_headers        maximum number of headers per request
     max_line_bytes     maximum size of each header and of the request line
     """
@@ -53,8 +53,8 @@ class HttpLimits:
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Returns whether a log record reports a bug in our code. Malformed requests are not logged, since peers could fill
-    the log with them."""
+    """Returns whether a log record reports a bug in our code. Malformed requests do not, so that peers cannot fill the
+    log with them."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
@@ -123,7 +123,8 @@ class HttpConnections:
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
         self._reserved = reserved  # oldest first
-        self._in_reserve: deque[asyncio.Task[None]] = deque()  # the last `reserve` tasks for reserved connections
+        # Tasks of the newest reserved connections; at most `reserve`.
+        self._in_reserve: deque[asyncio.Task[None]] = deque()
 
     async def accept(self) -> None:
         while True:

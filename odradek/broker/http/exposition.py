@@ -1,4 +1,5 @@
-"""Formats the metrics as text for Prometheus, with the names that the usual JMX exporter gives to Kafka's metrics.
+"""Formats the metrics as text for Prometheus, with the names that Prometheus's JMX exporter usually gives to Kafka's
+metrics.
 
 docs/metrics.md lists the MBean of each metric. With thousands of partitions, formatting takes milliseconds, so it runs
 in a thread.
@@ -55,7 +56,7 @@ COUNTED = {  # names of Kafka's group metrics, without the suffix `-count`
 }
 RUNNING = 3  # the number that Kafka uses for the broker state RUNNING
 
-# Quota key → type of Kafka's MBean, name of the rate metric, help text of the rate metric.
+# Maps each quota key to the type of Kafka's MBean, the name of the rate metric, and the help text of the rate metric.
 QUOTAS = {
     "producer_byte_rate": ("produce", "byte_rate", "Bytes of Produce requests per second"),
     "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of responses to Fetch requests per second"),

@@ -1,7 +1,8 @@
-"""The socket of the HTTP port. It listens from the start, but the HTTP server is imported at the first connection.
+"""Listens on the HTTP port from the start, but imports the HTTP server only when the first client connects.
 
 Importing aiohttp and prometheus-client takes longer than starting the broker, and doubles its memory. A broker whose
-HTTP port is not used saves both. The import runs in a thread, so that Kafka clients are served in the meantime.
+HTTP port is not used saves both time and memory. The import runs in a thread, so that Kafka clients are served in the
+meantime.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Serve: TypeAlias = (
 def port_of(config: BrokerConfig) -> int:
     """Returns the configured port: 0 means any free port, and -1 means no HTTP.
 
-    If no HTTP port is configured and the Kafka listener uses any free port, the HTTP port is any free port, too.
+    If no HTTP port is configured and the Kafka listener uses any free port, so does the HTTP port.
     """
     if config.serving[0].port == 0 and "odradek.http.port" not in config.given_settings:
         return ANY_FREE_PORT
@@ -54,9 +55,9 @@ def port_of(config: BrokerConfig) -> int:
 
 
 def bind_pages(config: BrokerConfig) -> socket.socket | None:
-    """Binds the HTTP port. Returns None if HTTP is switched off. Raises CannotStart if the port cannot be bound.
+    """Binds the HTTP port. Returns None if HTTP is disabled. Raises CannotStart if the port cannot be bound.
 
-    If no port is configured and another process uses the default port, this function binds any free port.
+    If no port is configured and the default port is in use, this function binds any free port.
     """
     host, port = config.odradek_http_host, port_of(config)
     if port == NO_HTTP:
@@ -143,7 +144,7 @@ class ControlListener:
 
     @property
     def serves_page(self) -> bool:
-        """Whether the port serves the page, and not only health checks."""
+        """True if the port serves the page, False if it serves only health checks."""
         return self._access is not Access.HEALTH_ONLY
 
     def _first_peer(self) -> None:
@@ -200,7 +201,7 @@ def listen(
         connection.context = certificates.tls_of(HTTP_LISTENER).context
 
     loaded = certificates.tls_of(HTTP_LISTENER)
-    # A server cannot change its TLS context later. It calls `newest` on every handshake, so that renewed certificates
-    # are used.
+    # The TLS context of a running server cannot be replaced. Instead, each handshake calls `newest`, so that new
+    # connections use renewed certificates.
     loaded.context.sni_callback = newest
     return ControlListener(broker, traffic, bound, loaded, add_routes)

@@ -44,8 +44,8 @@ class HttpLogins:
 
 
 def client_of(request: web.Request, user: str | None = None) -> ConnectionInfo:
-    """Returns the client of an HTTP request, with the address from which the request was sent. Its principal is `user`,
-    or User:ANONYMOUS if `user` is None."""
+    """Returns the client of an HTTP request, with the address that the request came from. Its principal is `user`, or
+    User:ANONYMOUS if `user` is None."""
     client = ConnectionInfo(NO_CONNECTION, (request.remote or "").removeprefix(IPV4_IN_IPV6), 0)
     if user is not None:
         client.principal = f"User:{user}"

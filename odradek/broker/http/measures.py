@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from odradek.protocol.lag import GroupLag
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
-METRICS = "metrics"  # name of this work in the reports of the loop watch
-MAX_PENDING = 200  # maximum number of rows for share partitions and transactions; totals include the other rows
+METRICS = "metrics"  # name under which the loop watch reports this work
+MAX_PENDING = 200  # maximum number of rows for share partitions and transactions; totals also include the omitted rows
 MAX_LAGS = 1000  # maximum number of groups for which the lag is computed
 SHARE = "share"
 LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
 
 
 class Traffic(NamedTuple):
-    """The counters of requests and connections, and the time at which the counting started."""
+    """The counters of requests and connections, and the time at which counting started."""
 
     dispatcher: Dispatcher[HandlerBroker]
     servers: Sequence[Server]
@@ -56,7 +56,7 @@ class Traffic(NamedTuple):
 
 
 class RequestMeasure(NamedTuple):
-    """Counters of the requests of one API version. Times are totals over all requests.
+    """Counters of the requests of one API version. Times are totals for all requests.
 
     local_ms     time until requests were answered or parked
     remote_ms    time for which requests were parked
@@ -106,7 +106,7 @@ class QuotaMeasure(NamedTuple):
 
     user, client_id  None if the quota does not depend on the user or client id
     throttle_ms      total time for which connections were muted
-    throttled        how often connections were muted
+    throttled        number of times that connections were muted
     """
 
     key: str
@@ -185,7 +185,7 @@ class TransactionMeasure(NamedTuple):
 
 
 class PendingMeasure(NamedTuple):
-    """The number of records that one transaction has pending in one share partition (KIP-1289).
+    """The number of records whose acknowledgement is pending in one transaction and one share partition (KIP-1289).
 
     transactional_id  None if the stored records do not contain the id
     """
@@ -212,8 +212,8 @@ class ShareMeasure(NamedTuple):
 
     txn_pending       number of records whose acknowledgement waits for the end of a transaction, according to the share
                       coordinator; None if the coordinator is not loaded
-    txn_lock_expired  number of pending records that became available again because their lock expired, since the
-                      process started
+    txn_lock_expired  number of pending records that have become available again since the process started, because
+                      their lock expired
     pending           pending records by share partition and transaction; at most `MAX_PENDING` rows
     dead_letters      one row for each group that has had dead letters
     """
@@ -240,8 +240,8 @@ class DiskMeasure(NamedTuple):
 
 
 class BlockingMeasure(NamedTuple):
-    """One kind of work that blocked the event loop for longer than `loop_watch.LONG_S`: how often it did so, and the
-    total and the longest duration."""
+    """Statistics of one kind of work that blocked the event loop for longer than `loop_watch.LONG_S`: the number of
+    times, the total duration and the longest duration."""
 
     name: str
     occurrences: int
@@ -271,13 +271,13 @@ class VerificationMeasure(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Measures:
     requests: Sequence[RequestMeasure]
-    errors: Mapping[tuple[str, str], int]  # (API, error) → number of requests that were refused as a whole
+    errors: Mapping[tuple[str, str], int]  # number of requests that were refused as a whole, by API and error
     listeners: Sequence[ListenerMeasure]
     quotas: Sequence[QuotaMeasure]
     partitions: Sequence[PartitionMeasure]
     offline_partitions: int
-    groups: GroupMeasure | None  # None if there is no coordinator, or while it loads
-    transactions: TransactionMeasure | None  # None if there is no coordinator, or while it loads
+    groups: GroupMeasure | None  # None if there is no coordinator, or while it is loading
+    transactions: TransactionMeasure | None  # None if there is no coordinator, or while it is loading
     verification: VerificationMeasure
     shares: ShareMeasure
     disk: DiskMeasure

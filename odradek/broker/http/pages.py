@@ -1,4 +1,4 @@
-"""The HTTP server of the broker: metrics, health checks, and the page. Imported at the first connection."""
+"""The broker's HTTP server, which serves metrics, health checks, and the page. Imported at the first connection."""
 
 from __future__ import annotations
 

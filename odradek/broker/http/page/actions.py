@@ -125,7 +125,7 @@ def invalid_request(words: str) -> KafkaError:
 
 
 TIMEOUT_MS = 30_000
-BEFORE_TWO_PHASE_COMMIT = 5  # the newest version of InitProducerId without two-phase commit
+BEFORE_TWO_PHASE_COMMIT = 5  # newest version of InitProducerId without two-phase commit
 ONGOING = "Ongoing"
 NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # timeouts that mark a transaction as part of a two-phase commit
 BROKER_DEFAULT = -1
@@ -154,8 +154,8 @@ def check(code: int, words: str | None = None) -> None:
 
 
 async def abort(ask: Ask, fields: Fields) -> View:
-    """Aborts an open transaction and fences its producer, as a new producer with the same transactional id would.
-    Refuses to abort a transaction that is part of a two-phase commit."""
+    """Aborts an open transaction and fences its producer, like a new producer with the same transactional id. Refuses
+    to abort a transaction that is part of a two-phase commit."""
     found = await describe_transaction(ask, fields.text("transactional_id"))
     name = found.transactional_id
     if found.transaction_state != ONGOING:
@@ -245,13 +245,13 @@ async def add_partitions(ask: Ask, fields: Fields) -> View:
     return {"done": f"The topic {topic} has {count} partitions."}
 
 
-TOPIC = 2  # the resource type of a topic in IncrementalAlterConfigs
+TOPIC = 2  # resource type of a topic in IncrementalAlterConfigs
 SET, DELETE = 0, 1
 
 
 async def alter_topic(ask: Ask, fields: Fields) -> View:
-    """Changes settings of a topic. `configs` contains new values as strings. `reset` is the name of a setting to reset
-    to its default."""
+    """Changes settings of a topic. `configs` contains new values as strings. `reset` names a setting to reset to its
+    default."""
     topic, values = fields.text("topic"), fields.texts("configs")
     changes = [AlterableConfig(name=name, config_operation=SET, value=value) for name, value in values.items()]
     if "reset" in fields:
@@ -314,11 +314,11 @@ WORDS: Mapping[ErrorCode, str] = {
 
 SHARE = "share"
 WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
-BY_NAME = 9  # the newest version of OffsetCommit that has topic names instead of ids
+BY_NAME = 9  # newest version of OffsetCommit that has topic names instead of ids
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 NAMED: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
 NOT_FOUND = -1
-GROUPS = 0  # the key type of FindCoordinator for groups
+GROUPS = 0  # key type of FindCoordinator for groups
 NOT_YET = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value})
 
 
@@ -391,8 +391,8 @@ async def find_listed_group(ask: Ask, group: str) -> ListedGroup | None:
 
 
 async def coordinator_of(ask: Ask, group: str) -> None:
-    """Waits until the group has a coordinator. The wait is needed because the first request only creates the
-    coordinators' topic."""
+    """Waits until the group has a coordinator. The first request only creates the coordinators' topic, so it cannot
+    return a coordinator."""
     request = FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=[group])
     for _ in range(RETRIES):
         (found,) = (await ask(request, FindCoordinatorResponse)).coordinators

@@ -16,7 +16,7 @@ SORTED_BY = ("id", "state", "bootstrap", "frozen", "rules", "waiting", "ttl_s")
 
 
 def clusters(served: ViewedBroker, query: Query) -> View:
-    """Lists clusters. `find` is a substring of the id; `sort` and `from` are explained at `Order`."""
+    """Lists clusters. `find` is a substring of the id; for `sort` and `from`, see `Order`."""
     order = order_of(query, SORTED_BY)
     if served.clusters is None:
         return {"off": OFF, "total": 0, "clusters": []}

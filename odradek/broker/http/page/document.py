@@ -2,11 +2,10 @@
 a single request.
 
 The script is written as modules, which browsers would fetch one by one. This module turns each script module into a
-function that is called once, after the modules that it imports:
-`const $text = (() => { ...; return { whole, size }; })();`. Only two forms are supported:
-`import { a, b } from "./c.js"` and `export const`. `tests/unit/broker/http/test_document.py` checks that the script
-modules use no other form. Libraries in `assets/vendor` are stored as their authors publish them, with `export{a as b}`
-at their end.
+function that is called once, after the modules that it imports: `const $text = (() => { ...; return { whole, size };
+})();`. Only two forms are supported: `import { a, b } from "./c.js"` and `export const`.
+`tests/unit/broker/http/test_document.py` checks that the script modules use no other form. Libraries in `assets/vendor`
+are stored exactly as published, with `export{a as b}` at their end.
 """
 
 from __future__ import annotations

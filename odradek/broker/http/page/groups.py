@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.groups.core import GroupCore
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
-# Maximum number of records to search in the group's partition, which contains records of other groups too.
+# Maximum number of records to search in the group's partition, which also contains records of other groups.
 HISTORY_RECORDS = 100_000
 
 
@@ -33,7 +33,7 @@ DETAILS_SORTED_BY = (  # columns of members and offsets; the page sorts these li
 
 
 async def groups(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists groups. `find` is a substring of the id; `sort` and `from` are explained at `Order`."""
+    """Lists groups. `find` is a substring of the id; for `sort` and `from`, see `Order`."""
     broker, order = served.broker, order_of(query, SORTED_BY)
     if not broker.has_started("groups"):
         return {"total": 0, "from": 0, "groups": []}
@@ -76,7 +76,7 @@ def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> dict[str,
 
 
 def shown_streams(facts: StreamsFacts) -> dict[str, JsonValue]:
-    """Returns a streams group as JSON, with at most SHOWN subtopologies and at most SHOWN owners of tasks."""
+    """Returns a streams group as JSON, with at most SHOWN subtopologies and at most SHOWN task owners."""
     subtopologies: list[JsonValue] = [
         {
             **each._asdict(),

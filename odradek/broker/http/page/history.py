@@ -1,4 +1,4 @@
-"""The history of a transactional id or group, from its records in a partition of an internal topic.
+"""Reconstructs the history of a transactional id or group from its records in a partition of an internal topic.
 
 The partition also contains records of other ids or groups. Compaction keeps only the last record of each key, so older
 steps disappear.
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def records_naming(name: bytes, portions: Iterable[bytes]) -> Iterator[Record]:
-    """Yields the records of all batches that are compressed or contain the bytes of `name`. Other batches are skipped
-    without decoding them."""
+    """Yields the records of all batches that are compressed or contain the bytes of `name`. Skips other batches without
+    decoding them."""
     for portion in portions:
         for position, header in batches(portion):
             if header.is_compressed or portion.find(name, position, position + header.size_bytes) >= 0:
                 yield from records_of(portion, position)
 
 
-# Maximum number of records to search in the transactional id's partition, which contains records of other ids too.
+# Maximum number of records to search in the transactional id's partition, which also contains records of other ids.
 HISTORY_RECORDS = 100_000
 
 
@@ -97,8 +97,8 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
         case TxnState.PREPARE_ABORT:
             why = ""
             if is_new_epoch and before is not None:
-                # This is a guess. A new producer could also have caused the abort, between the timeout and the
-                # coordinator's next check some seconds later.
+                # The reason is a guess. A new producer could also have caused the abort, if it started after the
+                # timeout but before the coordinator's next check some seconds later.
                 is_late = before.is_timed_out(txn.updated_ms)
                 why = " after its timeout" if is_late else " because a new producer took over"
             return {"kind": "abort", "what": f"abort decided{why}; markers are written to each partition"}
@@ -110,7 +110,7 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
             return {"kind": "fence", "what": f"initialised: {pair}" if is_new_epoch else "recorded again"}
 
 
-OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of keys of offset commits, which the history leaves out
+OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of the keys of offset commits, which the history omits
 CLASSIC = "GroupMetadata"
 PREFIXES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
 REVOKING = 1  # state of a member that has partitions to revoke
@@ -142,7 +142,7 @@ class GroupHistory:
     def __init__(self, group_id: str, topics: Mapping[str, str]) -> None:
         self._group_id = group_id
         self._topics = topics
-        self._members: dict[str, Any] = {}  # the last value of each member's record, by member id
+        self._members: dict[str, Any] = {}  # the latest value of each member's record, by member id
         self._generation: int | None = None
         self._given: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""The views of the broker as a whole: the overview, the connections, and the warnings of its log."""
+"""The views of the broker as a whole: the overview, the connections, and the warnings in its log."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
         "connections": sum(server.connection_count for server in traffic.servers),
         "groups": groups,
         "transactions": transactions,
-        # These are totals since the start. The browser computes rates from the differences between successive totals.
+        # These are totals since the start of the process. The browser computes rates from successive totals.
         "requests_total": sum(route.requests for route in traffic.dispatcher.routes),
         "records_in_total": totals.records_in,
         "bytes_in_total": totals.bytes_in,
@@ -81,7 +81,7 @@ async def partition_totals(served: ViewedBroker) -> Totals:
 
 
 async def group_counts(served: ViewedBroker) -> JsonValue:
-    """Returns the number of groups by type, or None while a coordinator loads."""
+    """Returns the number of groups by type, or None while a coordinator is loading."""
     broker = served.broker
     counts = {"classic": 0, "consumer": 0, "share": 0}
     if not broker.has_started("groups"):
@@ -99,11 +99,8 @@ async def group_counts(served: ViewedBroker) -> JsonValue:
 
 
 def connections(served: ViewedBroker, query: Query) -> View:
-    """Lists connections.
-
-    The query parameter `find` selects the connections whose address or client software contains its value. The
-    parameters `sort` and `from` choose the order and the first row, as `Order` describes.
-    """
+    """Lists connections. `find` is a substring of the address or the client software; for `sort` and `from`, see
+    `Order`."""
     part, order = query.get("find", ""), order_of(query, ("from", "software", "version", "listener", "principal"))
     infos = [info for server in served.traffic.servers for info in server.connections()]
     software = Counter(f"{info.client_software_name} {info.client_software_version}" for info in infos)

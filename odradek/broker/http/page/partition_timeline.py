@@ -1,4 +1,5 @@
-"""The timeline of a partition: the batches and markers of its log, and the steps of the transactions' coordinators.
+"""Builds the timeline of a partition from the batches and markers in its log, and the steps of the transaction
+coordinators.
 
 Events are in the order of their offsets. Steps are included if `__transaction_state` still contains them. The
 timestamps of batches are from the producers' clocks, which may be wrong; the timestamps of markers and steps are from
@@ -142,7 +143,7 @@ def timeline(
         found = None if name is None else decided_before(transactions.get(name, ()), run.at_ms)
         if name is not None and found is not None:
             place(found, name, around[start], around[at])
-    for producer_id, at in first.items():  # these transactions have no marker yet
+    for producer_id, at in first.items():  # these transactions have no marker so far
         name = names.get(producer_id)
         of = transactions.get(name, ()) if name is not None else ()
         if name is not None and of and not is_complete(of[-1]):
@@ -159,9 +160,8 @@ def timeline(
 
 
 def decided_before(transactions: Sequence[PastTransaction], at_ms: int) -> PastTransaction | None:
-    """Returns the transaction that a marker with the timestamp `at_ms` ended. Returns None if the transaction is not
-    known.
-    """
+    """Returns the transaction that was ended by a marker with the timestamp `at_ms`. Returns None if the transaction is
+    not known."""
     found = [each for each in transactions if each.decided_ms is not None and each.decided_ms <= at_ms]
     return found[-1] if found else None
 

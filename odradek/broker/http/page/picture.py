@@ -1,8 +1,8 @@
-"""The diagram of a timeline. It has lanes for the coordinator and the partitions, and columns in the order of events.
-Pure.
+"""Arranges the events of a timeline in a diagram, with lanes for the coordinator and the partitions, and columns in the
+order of events. This module has no side effects.
 
-Time goes to the right, but not to scale, because a transaction may last a millisecond or a week. Successive events of
-the same kind in different lanes share a column. The browser draws the diagram (assets/picture.js).
+Time runs from left to right, but not to scale, because a transaction may last a millisecond or a week. Successive
+events of the same kind in different lanes share a column. The browser draws the diagram (assets/picture.js).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Hold:
 
     @property
     def sentence(self) -> str:
-        """A sentence that describes the waiting request or step, and how to let it continue."""
+        """A sentence that describes the waiting request or step and explains how to let it continue."""
         where = ", ".join(self.partitions)
         within = f" in {where}" if where else ""
         match self.who.get("at"):
@@ -123,7 +123,7 @@ def picture(
 ) -> View:
     """Returns the lanes, columns and events of the diagram as JSON.
 
-    events  the events in their order; the events that wait at `holds` are added after them
+    events  the events in order; the events that wait at `holds` are added after them
     until   completes the sentence "read_committed consumers wait …"; None if the view shows waiting consumers elsewhere
     """
     drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
@@ -154,7 +154,7 @@ def picture(
 
 def times_of(shown: Iterable[tuple[int, DrawnEvent]], columns: int, *, is_broker_time: bool) -> list[JsonValue]:
     """Returns the time of each column, or None for a column without a time. All times are from one kind of clock, and
-    never decrease.
+    never decrease from one column to the next.
 
     is_broker_time  True to use times from the broker's clock; False to use times from the producers' clocks
     """
@@ -260,7 +260,7 @@ def last_transaction(transactions: Sequence[PastTransaction]) -> PastTransaction
 def transaction_events(
     transaction: PastTransaction, runs: Mapping[TopicPartition, Sequence[BatchRun]]
 ) -> list[DrawnEvent]:
-    """Returns the events of a transaction in their order.
+    """Returns the events of a transaction in order.
 
     The times of batches are from their producers' clocks, which may be wrong. Batches are therefore always placed
     between the step that added their partition and the decision.
@@ -293,8 +293,8 @@ def transaction_events(
 
 
 def phase(step: TxnStep, last_ms: int) -> tuple[int, int]:
-    """Returns the sort key of a step: its time, and a rank among simultaneous events. Batches have the rank 1 and
-    markers 3."""
+    """Returns the sort key of a step: its time, and a rank among simultaneous events. Batches have rank 1 and markers
+    have rank 3."""
     state = None if step.txn is None else step.txn.state
     if state in COMPLETE or state is None:
         return max(step.at_ms, last_ms), 4

@@ -1,10 +1,10 @@
-"""Records of several partitions in one list, in the order of time, with a bounded amount of work for each request.
+"""Lists records of several partitions in time order, with a bounded amount of work for each request.
 
 Each partition has one entry in a heap: first the header of its next batch, then the records of that batch one by one,
 then the header of the batch after it. The records of a partition stay in the order of their offsets. The entry with the
 next timestamp determines which partition continues. When a request has used up its budget, it returns the positions
-that it has reached, and the next request resumes there. Before a batch is decoded, memory holds the whole batch if it
-is small, and only its header otherwise.
+that it has reached, and the next request resumes there. Before a batch is decoded, memory holds the complete batch if
+it is small, and only its header otherwise.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from odradek.broker.http.page.record_filter import RecordSelection
     from odradek.storage.log_reader import LogReader
 
-MAX_RECORDS = 20_000  # maximum number of records that one request decodes
-MAX_BYTES = 8 * 1024 * 1024  # maximum size of the batches that one request examines
+MAX_RECORDS = 20_000  # maximum number of records decoded by one request
+MAX_BYTES = 8 * 1024 * 1024  # maximum total size of the batches examined by one request
 CHUNK_BYTES = 128 * 1024
-MAX_CACHED_BATCH_BYTES = 32 * 1024  # a larger batch is not kept, but read again when it is decoded
+MAX_CACHED_BATCH_BYTES = 32 * 1024  # larger batches are not kept, but read again when they are decoded
 MAX_OFFSET_SPAN = 1 << 20
 COMMITTED, OPEN, ABORTED, CONTROL, PLAIN = "committed", "open", "aborted", "control", "plain"
 
@@ -52,7 +52,7 @@ class FoundRecord(NamedTuple):
 
 
 class BrowseResult(NamedTuple):
-    """The records that one request has found.
+    """The records found by one request.
 
     positions  offset at which the next request resumes, by partition; if the newest records come first, the offset
                after the last record that is left
@@ -66,7 +66,7 @@ class BrowseResult(NamedTuple):
 
 
 class BrowsedBatch(NamedTuple):
-    """A batch that has been read, but not decoded yet. `data` is None if the batch is too large to be kept."""
+    """A batch that has been read but not decoded. `data` is None if the batch is too large to be kept."""
 
     header: BatchHeader
     data: bytes | None
@@ -85,7 +85,7 @@ class ReadBudget:
 def browse(
     sources: Sequence[RecordSource], selection: RecordSelection, *, newest_first: bool, most: int
 ) -> BrowseResult:
-    """Returns up to `most` matching records in the order of time. Must be called in a thread, since it reads files.
+    """Returns up to `most` matching records in time order. Must be called in a thread, since it reads files.
 
     Raises KafkaError if a log cannot be read, or a batch is damaged.
     """
@@ -203,8 +203,8 @@ class PartitionCursor:
 
 
 class RecordStates:
-    """Returns the state of each record of one batch. Aborted transactions are looked up only once, when the object is
-    created."""
+    """Determines the state of each record of one batch. Aborted transactions are looked up only once, when the object
+    is created."""
 
     def __init__(self, header: BatchHeader, source: RecordSource) -> None:
         self._header = header
@@ -245,7 +245,7 @@ def batches_forward(source: RecordSource) -> Iterator[BrowsedBatch]:
 
 
 def batches_backward(source: RecordSource) -> Iterator[BrowsedBatch]:
-    """Yields batches from the last to the first. Reads spans of offsets, which become longer if batches are small."""
+    """Yields batches from the last to the first. Reads spans of offsets, which grow if batches are small."""
     end, span = source.end, 1
     while end > source.start:
         start = max(source.start, end - span)

@@ -1,8 +1,8 @@
 """Decodes the keys and values in the list of records with the schema registry, and searches in their JSON.
 
 A search reads records within the same limits as a list without a search (`record_browsing`). It decodes at most
-MAX_CANDIDATES records, and stops when their JSON has MAX_CHARACTERS. If candidates are left, the next request resumes
-directly after the last record that was examined.
+MAX_CANDIDATES records, and stops when it has decoded MAX_CHARACTERS of JSON. If candidates are left, the next request
+resumes directly after the last record that was examined.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ KEY, VALUE = "key", "value"
 DECODED_IN_A_LIST: Final = DecodingLimits(100_000, 4 << 20, values_each=2_000, characters_each=64 << 10)
 MAX_CANDIDATES: Final = 1_000
 MAX_CHARACTERS: Final = 4 << 20
-# Number of records to decode in one call. Even if each of their keys and values reaches its own limit, all of them
-# together stay within the limits of DECODED_IN_A_LIST.
+# Number of records to decode in one call. Even if each of their keys and values reaches its own limit, their total
+# stays within the limits of DECODED_IN_A_LIST.
 DECODED_AT_ONCE: Final = 25
 
 
@@ -42,8 +42,8 @@ class DecodedRecord(NamedTuple):
 
     @property
     def characters(self) -> int:
-        """The length of the decoded JSON, as a measure of the work of decoding. A key or value that is too large counts
-        as its limit."""
+        """The length of the decoded JSON, as a measure of the work of decoding. For a key or value that is too large,
+        the limit is used as its length."""
         contents = [each for each in (self.key, self.value) if each is not None]
         most = DECODED_IN_A_LIST.characters_each
         return sum(most if each.is_large else len(each.json or "") for each in contents)

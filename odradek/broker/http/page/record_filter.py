@@ -1,8 +1,8 @@
-"""Selects the records that the view of records shows: by text, by a JSONPath in the value, by time and by state.
+"""Selects the records to show in the view of records: by text, by a JSONPath in the value, by time and by state.
 
 A JSONPath is `$` with steps `.name`, `['name']`, `[0]`, `[-1]`, `[*]`, `.*` and at most one `..name`, and optionally a
-comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared as they are written, so `10.00` and `10`
-differ, and large integers keep all their digits. Source: RFC 9535, 2.3 and 2.5, for the steps.
+comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared in their original spelling, so `10.00` and
+`10` differ, and large integers keep all their digits. Source: RFC 9535, 2.3 and 2.5, for the steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class JsonMembers:
 Parsed: TypeAlias = "JsonMembers | list[Parsed] | JsonNumber | str | bool | None"
 PathStep: TypeAlias = "str | int | None"  # the name of a member, the index of an element, or None for all children
 MAX_STEPS = 20
-SCHEMA_ID_BYTES = 5  # a zero byte and the id
+SCHEMA_ID_BYTES = 5  # a zero byte and the schema id
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class JsonPath:
 
 
 def parsed(text: str) -> Parsed:
-    """Parses JSON. Keeps the spelling of numbers, and all members that have the same name. Raises ValueError if the
-    text is not JSON, and RecursionError if it is nested too deeply."""
+    """Parses JSON. Keeps the spelling of numbers, and all members with the same name. Raises ValueError if the text is
+    not JSON, and RecursionError if it is nested too deeply."""
     found: Parsed = json.loads(
         text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber, object_pairs_hook=JsonMembers
     )
@@ -87,7 +87,7 @@ def parsed(text: str) -> Parsed:
 
 
 def below(top: Parsed) -> Iterator[Parsed]:
-    """Yields a value and everything inside it."""
+    """Yields a value and all values nested in it."""
     left: list[Parsed] = [top]
     while left:
         each = left.pop()
@@ -108,7 +108,7 @@ def children(parent: Parsed, step: PathStep) -> Iterator[Parsed]:
 
 
 def json_path(text: str) -> JsonPath:
-    """Parses a path. Raises KafkaError (INVALID_REQUEST) with a message that names the mistake."""
+    """Parses a path. Raises KafkaError (INVALID_REQUEST) with a message that describes the mistake."""
     path, is_compared, right = text.partition("==")
     try:
         expected = parsed(right) if is_compared else None
@@ -157,7 +157,7 @@ def first_step(rest: str) -> tuple[PathStep, str]:
 
 
 def names_schema(data: bytes | None) -> bool:
-    """Returns whether a key or value may begin with the id of a schema."""
+    """Returns whether a key or value may begin with a schema id."""
     return data is not None and len(data) >= SCHEMA_ID_BYTES and data[0] == 0
 
 
@@ -175,8 +175,8 @@ class RecordSelection:
     until   the latest timestamp, in ms
     states  the allowed states
 
-    is_decoded  whether `matches_decoded` checks the text and the path later. `matches` then also accepts every record
-                whose key or value names a schema
+    is_decoded  whether `matches_decoded` will check the text and the path later. If so, `matches` also accepts every
+                record whose key or value names a schema
     """
 
     text: bytes = b""
@@ -189,11 +189,11 @@ class RecordSelection:
 
     @property
     def looks_into_contents(self) -> bool:
-        """Whether the selection depends on the contents of keys or values."""
+        """True if the selection depends on the contents of keys or values."""
         return self.path is not None or (bool(self.text) and self.place is not SearchedPart.HEADERS)
 
     def may_match(self, batch: memoryview) -> bool:
-        """Returns whether an uncompressed batch may contain a matching record. If not, its records need not be
+        """Returns whether an uncompressed batch may contain a matching record. If it cannot, its records need not be
         decoded."""
         return self.is_decoded or not self.text or self.text in bytes(batch)
 
@@ -211,7 +211,7 @@ class RecordSelection:
     def matches_decoded(self, record: Record, key: str | None, value: str | None) -> bool:
         """Returns whether the text and the path match a record, in its stored bytes or in its decoded key and value.
 
-        key, value  the decoded JSON, or None if there is none
+        key, value  the decoded JSON, or None if the key or value was not decoded
         """
         if self.text and not any(self.text in each for each in self._searched(record)):
             decoded = {SearchedPart.KEY: key, SearchedPart.VALUE: value}

@@ -21,11 +21,11 @@ from odradek.protocol.records import NewRecord, build_batch
 if TYPE_CHECKING:
     from odradek.broker.in_process.client import Ask, InProcessClient
 
-NAMED_TOPICS: Final = 12  # the newest version of Produce that has topic names instead of ids
-ALL: Final = -1  # the value of acks that means all
+NAMED_TOPICS: Final = 12  # newest version of Produce that has topic names instead of ids
+ALL: Final = -1  # number for acks=all
 TIMEOUT_MS: Final = 30_000
 NOT_YET: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE.value, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value})
-RETRIES, RETRY_S = 20, 0.05  # while waiting for a topic that is created automatically
+RETRIES, RETRY_S = 20, 0.05  # attempts, and pause between them, while a topic is created automatically
 _without_key = count()
 
 

@@ -1,9 +1,9 @@
 """The views of records: a list of the records of a topic, and a single complete record, which is returned in pieces.
 
-The list contains the records of all or some partitions in the order of time, with the start of each key and value. The
-work for one request is bounded (`record_browsing`); the following request resumes at the position in `next`.
+The list contains the records of all or some partitions in time order, with the start of each key and value. The work
+for one request is bounded (`record_browsing`); the next request resumes at the position in `next`.
 
-If the schema registry is on, a key or value whose bytes contain the id of a schema is also decoded. `key_schema` and
+If the schema registry is on, a key or value whose bytes contain a schema id is also decoded. `key_schema` and
 `value_schema` then name the schema, and contain the start of the JSON or the reason why the bytes cannot be decoded.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from odradek.storage.log_reader import LogReader
 
 SHOWN = 50
-SHOWN_BYTES = 512  # longer keys, values and headers are truncated in the list, and shown with their size
+SHOWN_BYTES = 512  # longer keys, values and headers are truncated in the list, which then also contains their size
 SHOWN_HEADERS = 20
 MAX_PARTITIONS = 256  # maximum number of partitions in a list; a query can name other partitions
 PIECE_BYTES = 256 * 1024
@@ -51,7 +51,7 @@ HEADER = "header"
 
 
 class LogPositions(NamedTuple):
-    """Offsets of a log at the time when the view was requested."""
+    """Offsets of a log when the view was requested."""
 
     partition: int
     reader: LogReader
@@ -145,7 +145,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
 
 
 def decoded_row(topic: str, decoded: DecodedRecord) -> dict[str, JsonValue]:
-    """Returns a row of the list, with the key and the value as the schema registry decodes them."""
+    """Returns a row of the list, with the key and value as decoded by the schema registry."""
     fields = row(topic, decoded.found)
     for part, content in ((KEY, decoded.key), (VALUE, decoded.value)):
         if content is not None:
@@ -192,8 +192,7 @@ def one_of(query: Query, name: str, values: Sequence[str], default: str) -> str:
 
 
 def whole(query: Query, name: str) -> int | None:
-    """Returns a parameter that is a whole number, or None if it is missing or empty. Raises KafkaError if it is not a
-    whole number."""
+    """Returns an integer parameter, or None if it is missing or empty. Raises KafkaError if it is not an integer."""
     text = query.get(name)
     if not text:
         return None
@@ -220,7 +219,7 @@ def invalid(words: str) -> KafkaError:
 
 def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[list[Partition], int]:
     """Returns the partitions to read: the partitions that the query names, or else all partitions of the topic. Also
-    returns how many of them are left out because of MAX_PARTITIONS."""
+    returns the number of partitions that are omitted because of MAX_PARTITIONS."""
     partitions = served.broker.partitions
     if query.get("partition"):
         names = query["partition"].split(",")
@@ -281,7 +280,7 @@ def value_view(data: bytes | None) -> JsonValue:
     try:
         text: dict[str, JsonValue] = {"text": part.decode()}
     except UnicodeDecodeError as error:
-        cut = len(data) > SHOWN_BYTES and error.start > len(part) - 4  # the truncation has split a character
+        cut = len(data) > SHOWN_BYTES and error.start > len(part) - 4  # truncation has split a character
         text = {"text": part[: error.start].decode()} if cut else {"hex": part.hex(" ")}
     if len(data) > SHOWN_BYTES:
         text["size"] = len(data)

@@ -6,8 +6,8 @@ query parameters that its function documents, and `cluster` if control is on. So
 
 A POST is accepted only if `odradek.http.actions` is true, its Host and Origin belong to this broker (`guard`), its body
 is JSON, and the X-Odradek-Token header contains the token that this process created at its start. A page of another
-site cannot read the token. Such a page cannot send the header either, because browsers first ask the server for
-permission. Source: OWASP, Cross-Site Request Forgery Prevention, "custom request headers".
+site cannot read the token. Such a page cannot send the header either, because browsers first send a preflight request,
+which this broker does not grant. Source: OWASP, Cross-Site Request Forgery Prevention, "custom request headers".
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class PageRoutes:
         """Wraps the handler of the metrics, which requires the same permission as a view because metrics contain the
         names of topics and groups.
 
-        If a token is configured, requests have already presented it, so they may use any host name.
+        If a token is configured, every request has already presented it, so any host name is allowed.
         """
 
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -258,7 +258,7 @@ class PageRoutes:
             return json_answer({"error": str(error), "code": error.code.name}, status=status)
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """Sends a view at once and after each change, at most once a second. Empty comments keep the connection
+        """Sends a view immediately and after each change, at most once a second. Empty comments keep the connection
         open."""
         name = request.match_info["view"]
         if name not in VIEWS:

@@ -1,4 +1,4 @@
-"""The views of ACLs, of users with passwords, and of quotas, all from the metadata of the broker."""
+"""The views of ACLs, of users with passwords, and of quotas, all from the broker's metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = list["dict[str, JsonValue]"]
 
 
 async def acls(served: ViewedBroker, query: Query) -> Job:
-    """Lists ACLs. `find` is a substring of the principal or of the resource's name; `sort` and `from` are explained at
+    """Lists ACLs. `find` is a substring of the principal or of the resource's name; for `sort` and `from`, see
     `Order`."""
     rows: Rows = []
     part = query.get("find", "")
@@ -47,8 +47,8 @@ async def acls(served: ViewedBroker, query: Query) -> Job:
 
 
 async def users(served: ViewedBroker, query: Query) -> Job:
-    """Lists users with SCRAM credentials, without salts and keys. `find` is a substring of the user's name; `sort` and
-    `from` are explained at `Order`."""
+    """Lists users with SCRAM credentials, without salts and keys. `find` is a substring of the user's name; for `sort`
+    and `from`, see `Order`."""
     rows: Rows = []
     part = query.get("find", "")
 
@@ -65,7 +65,7 @@ async def users(served: ViewedBroker, query: Query) -> Job:
 
 
 async def quotas(served: ViewedBroker, query: Query) -> Job:
-    """Lists quotas. `find` is a substring of the entity; `sort` and `from` are explained at `Order`."""
+    """Lists quotas. `find` is a substring of the entity; for `sort` and `from`, see `Order`."""
     rows: Rows = []
     part = query.get("find", "")
 
@@ -83,7 +83,7 @@ async def quotas(served: ViewedBroker, query: Query) -> Job:
 
 
 def listed(name: str, rows: Rows, query: Query, columns: Sequence[str]) -> Job:
-    """Returns a job that sorts the rows and shows a part of them. Raises KafkaError if the query requests an unknown
-    order."""
+    """Returns a job that sorts the rows and returns the requested part of them. Raises KafkaError if the list does not
+    support the requested order."""
     order = order_of({**query, "sort": query.get("sort") or columns[0]}, columns)
     return lambda: {"total": len(rows), "from": order.start, name: order.visible_rows(rows)}

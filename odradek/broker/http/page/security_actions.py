@@ -1,4 +1,4 @@
-"""The changes of ACLs, users and quotas that the page can make. `actions` describes the form of an action."""
+"""The changes to ACLs, users and quotas that the page can make. `actions` describes the form of an action."""
 
 from __future__ import annotations
 

@@ -23,14 +23,15 @@ View: TypeAlias = "Mapping[str, JsonValue]"
 
 
 Query: TypeAlias = "Mapping[str, str]"
-Job: TypeAlias = "Callable[[], View]"  # the rest of a view's work, which runs in a thread because it may take long
+# The rest of a view's work, which runs in a thread because it may take a long time.
+Job: TypeAlias = "Callable[[], View]"
 Show: TypeAlias = (
     "Callable[[ViewedBroker, Query], View | Job | Awaitable[View | Job]]"  # views that visit many items are coroutines
 )
 
 T = TypeVar("T")
 
-PAGE = "page"  # name of this work in the reports of the loop watch
+PAGE = "page"  # name under which the loop watch reports this work
 NUMBER = re.compile("[0-9]+")
 SHOWN = 200  # maximum number of rows in a list; further rows can be found with `find`
 
@@ -61,7 +62,8 @@ class Order(NamedTuple):
 
 
 def sort_key(value: JsonValue) -> Any:
-    """Returns the sort key of a value in a column. Names are sorted by `name_order`, all other values as they are."""
+    """Returns the sort key of a value in a column. Names are sorted by `name_order`, and all other values by
+    themselves."""
     return name_order(value) if isinstance(value, str) else value
 
 

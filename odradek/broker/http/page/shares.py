@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 RANGES_SHOWN = 50
 SORTED_BY = ("group", "partition", "start_offset", "next_offset", "behind", "in_flight")
-STORED = "stored"  # the phase of a share partition that no leader has in memory
+STORED = "stored"  # phase of a share partition that no leader has in memory
 
 
 async def shares(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists share partitions. `find` is a substring of the group id; `sort` and `from` are explained at `Order`.
+    """Lists share partitions. `find` is a substring of the group id; for `sort` and `from`, see `Order`.
 
     Unless the query names an order, share partitions with pending acknowledgements come first, then share partitions
     that members fetch from, then all others that have a stored state.
@@ -156,8 +156,8 @@ def records_shown(facts: SharePartitionFacts) -> View:
 
 
 async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
-    """Counts the pending records of each producer id that has pending records. Returns None while the share coordinator
-    loads."""
+    """Returns the number of pending records by producer id, or None while the share coordinator is loading. Producers
+    without pending records are omitted."""
     found: Counter[int] = Counter()
     places: list[tuple[Shard[StateCore], SharePartitionKey]] = []
 

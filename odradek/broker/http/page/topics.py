@@ -36,7 +36,7 @@ SORTED_BY = ("name", "partitions", "records", "size_bytes", "bytes_in_total", "b
 
 async def topics(served: ViewedBroker, query: Query) -> View | Job:
     """Lists topics, by default in the order of their names with internal topics last. `find` is a substring of the
-    name; `sort` and `from` are explained at `Order`."""
+    name; for `sort` and `from`, see `Order`."""
     part, order = query.get("find", ""), order_of(query, SORTED_BY)
     members: dict[str, list[Partition]] = {}
 
@@ -78,8 +78,8 @@ SETTINGS_SORTED_BY = ("name", "source")  # columns of the settings; the page sor
 
 
 async def topic(served: ViewedBroker, query: Query) -> View | Job:
-    """Shows the topic `name` with its partitions. `sort` and `from`, which are explained at `Order`, apply to the
-    partitions. Raises KafkaError if the topic does not exist."""
+    """Shows the topic `name` with its partitions. `sort` and `from` apply to the partitions; see `Order`. Raises
+    KafkaError if the topic does not exist."""
     broker, name = served.broker, query["name"]
     order = order_of(query, (*PARTITIONS_SORTED_BY, *SETTINGS_SORTED_BY))
     image = broker.metadata.image.topics.get(name)
@@ -131,12 +131,12 @@ def partition_row(each: Partition, names: Mapping[int, str]) -> dict[str, JsonVa
     }
 
 
-WRITERS = 20  # number of producers whose steps are searched: those that wrote last
+WRITERS = 20  # number of producers whose steps are searched; the most recent writers are chosen
 
 
 async def partition(served: ViewedBroker, query: Query) -> Job:
-    """Shows the timeline of the partition that `topic` and `partition` name. The timeline begins at `offset`; without
-    an offset, it is the end of the log. Raises KafkaError if the partition does not exist."""
+    """Shows the timeline of the partition that `topic` and `partition` name. The timeline begins at `offset`; if
+    `offset` is missing, the timeline shows the end of the log. Raises KafkaError if the partition does not exist."""
     try:
         index = int(query.get("partition", "0"))
         offset = int(query["offset"]) if query.get("offset") else None
@@ -182,7 +182,7 @@ async def partition(served: ViewedBroker, query: Query) -> Job:
 
 async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
     """Returns the transactional ids that wrote to a partition last and are still known to their coordinators. Returns
-    an empty list while a coordinator loads."""
+    an empty list while a coordinator is loading."""
     entries = sorted(
         found.log.producers(), key=lambda each: each.current_txn_first_offset or each.last_data_offset or 0
     )

@@ -47,7 +47,7 @@ IN_DOUBT, OPEN, ENDING, ENDED = range(4)
 
 
 async def all_ids(served: ViewedBroker) -> list[Txn]:
-    """Returns all transactional ids. Raises KafkaError while a coordinator loads."""
+    """Returns all transactional ids. Raises KafkaError while a coordinator is loading."""
     found: list[Txn] = []
 
     def add(shard: Shard[TransactionCore]) -> None:
@@ -61,7 +61,7 @@ async def all_ids(served: ViewedBroker) -> list[Txn]:
 def open_ids(broker: Broker) -> list[Txn]:
     """Returns the transactional ids whose transaction is open, or decided but not complete.
 
-    Raises KafkaError while a coordinator loads.
+    Raises KafkaError while a coordinator is loading.
     """
     if not broker.has_started("transactions"):
         return []
@@ -75,7 +75,7 @@ def rank(txn: Txn) -> int:
 
 
 async def transaction_counts(served: ViewedBroker) -> JsonValue:
-    """Returns the number of transactional ids by rank, or None while a coordinator loads."""
+    """Returns the number of transactional ids by rank, or None while a coordinator is loading."""
     broker = served.broker
     ids = 0
     ranks: Counter[int] = Counter()
@@ -104,8 +104,8 @@ async def transaction_counts(served: ViewedBroker) -> JsonValue:
 
 
 async def transactions(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists transactional ids, by default by rank and age. `find` is a substring of the id; `sort` and `from` are
-    explained at `Order`."""
+    """Lists transactional ids, by default by rank and age. `find` is a substring of the id; for `sort` and `from`, see
+    `Order`."""
     part, order = query.get("find", ""), order_of(query, tuple(SORT_KEYS))
     try:
         ids = await all_ids(served)
@@ -158,7 +158,7 @@ def place(txn: Txn) -> tuple[int, int]:
 async def transaction(served: ViewedBroker, query: Query) -> View | Job:
     """Shows the transactional id `id`: its state, and the past steps that `__transaction_state` still contains.
 
-    Raises KafkaError while the coordinator loads.
+    Raises KafkaError while the coordinator is loading.
     """
     broker, name = served.broker, query["id"]
     if not broker.has_started("transactions"):
@@ -191,7 +191,7 @@ def transaction_picture(
     """Returns a function that draws the last transaction of an id. The function must run in a thread, since it reads
     from the disk.
 
-    expected  events that are still to come, from `timeline_ahead`
+    expected  future events, from `timeline_ahead`
     until     see `release_condition`
     """
     last = last_transaction(transactions_of(steps))
@@ -280,7 +280,7 @@ def transaction_row(txn: Txn) -> dict[str, JsonValue]:
 def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
     """Returns the share partitions with acknowledgements that wait for the end of this transaction.
 
-    Returns None while the share coordinator loads.
+    Returns None while the share coordinator is loading.
     """
     if not broker.has_started("share_coordinator"):
         return []
@@ -307,8 +307,8 @@ def release_condition(txn: Txn | None) -> str | None:
 
 
 def end_condition(txn: Txn) -> tuple[str, str | None]:
-    """Returns a description of what will end a transaction, and the command that a person can use to end it. The
-    command is None if a person cannot end the transaction."""
+    """Returns a description of what will end a transaction, and the command with which a user can end it. The command
+    is None if a user cannot end the transaction."""
     name = quote(txn.transactional_id)
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:
@@ -356,21 +356,21 @@ def is_held(partition: Partition) -> bool:
 
 
 def held_in(partition: Partition, broker: Broker) -> JsonValue:
-    """Returns the open transaction for which read_committed consumers of a partition wait, as `held_back_view` does.
-    Returns None if these consumers can read all records."""
+    """Returns the open transaction that makes read_committed consumers of a partition wait, in the same form as
+    `held_back_view`. Returns None if these consumers can read all records."""
     return held_back_view(partition, holders(broker)) if is_held(partition) else None
 
 
 def holders(broker: Broker) -> Mapping[int, str]:
     """Returns the transactional ids whose transaction is open or not complete, by the producer id of its records.
-    Returns an empty mapping while a coordinator loads."""
+    Returns an empty mapping while a coordinator is loading."""
     with suppress(KafkaError):
         return {txn.producer_id: txn.transactional_id for txn in open_ids(broker)}
     return {}  # a coordinator is loading
 
 
 def held_back_view(partition: Partition, names: Mapping[int, str]) -> JsonValue:
-    """Returns the open transaction for which read_committed consumers of a partition wait."""
+    """Returns the open transaction that makes read_committed consumers of a partition wait."""
     log = partition.log
     open_ = [entry for entry in log.producers() if entry.current_txn_first_offset is not None]
     oldest = min(open_, key=lambda entry: entry.current_txn_first_offset or 0, default=None)

@@ -1,7 +1,7 @@
 """Reads records for an HTTP client from given positions, and waits for further records.
 
 `record_browsing` bounds the work for one read, and MAX_BYTES the size of one response. Appended records wake a waiting
-reader, as they wake the Fetch request of a consumer.
+reader in the same way as a consumer's Fetch request.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_WAIT_MS: Final = 60_000
 MAX_READERS: Final = 64
 DECODING_LIMITS: Final = DecodingLimits(100_000, 8 << 20, values_each=100_000, characters_each=8 << 20)
-# The formats of `key_format` and `value_format`, and the schema type that each requires. The format "schema" accepts
-# all types.
+# Maps the formats of `key_format` and `value_format` to the schema type that each format requires. The format "schema"
+# accepts all types.
 FORMATS: Final[Mapping[str, str | None]] = {
     "avro": "AVRO",
     "json-schema": "JSON",
@@ -65,7 +65,7 @@ class TooManyReaders(Exception):
 
 
 class ReaderLimit:
-    """Limits the number of requests that read at the same time, so that they cannot use up the connections of the HTTP
+    """Limits the number of requests that read simultaneously, so that they cannot use up the connections of the HTTP
     port."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class RecordReader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all available records have been examined. Raises KafkaError if the topic was deleted."""
+        """True if all available records have been examined. Raises KafkaError if the topic was deleted."""
         return all(self._positions[each.partition] >= self._end(each) for each in self._logs())
 
     async def read(self) -> list[str]:
@@ -180,8 +180,8 @@ class RecordReader:
         return [] if self.is_at_end else await self._read_batch()
 
     async def wait(self, wait_ms: int) -> None:
-        """Waits until a record is appended, but at most `wait_ms`. Returns at once if there are records that have not
-        been examined."""
+        """Waits until a record is appended, but at most `wait_ms`. Returns immediately if there are records that have
+        not been examined."""
         if not self.is_at_end:
             return
         woken = asyncio.Event()
@@ -236,7 +236,7 @@ class RecordReader:
 
     async def _decoded(self, found: Sequence[FoundRecord]) -> list[dict[str, DecodedContent | str]]:
         """Decodes the keys and values of the first records: as many records as DECODING_LIMITS allows, but at least
-        one. Returns the decoded parts of each of them."""
+        one. Returns the decoded parts of each of these records."""
         decoder, formats = self._served.decoder, self._query.formats
         assert decoder is not None
         places: list[tuple[int, str]] = []

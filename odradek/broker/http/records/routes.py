@@ -1,9 +1,9 @@
 """The HTTP handlers of `POST` and `GET /api/topics/{topic}/records`, and of their OpenAPI document.
 
 A POST needs the same setting as the actions of the page (`odradek.http.actions`), and a body with the media type of
-JSON. Unlike the actions, it needs no token against requests from other sites: browsers do not send a JSON body to
-another site without asking that site first (CORS), and a request whose Host or Origin does not belong to this broker is
-refused in any case.
+JSON. Unlike the actions, it needs no token as protection against requests from other sites: browsers do not send a JSON
+body to another site without a preflight request (CORS), and requests whose Host or Origin does not belong to this
+broker are always refused.
 
 A GET needs the same permission as the page's view of records. A client that has logged in as a user of the broker has
 the rights of that user.
@@ -81,7 +81,7 @@ HTTP_STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: 500,
     ErrorCode.REQUEST_TIMED_OUT: 504,
 }
-CONFLICT: Final = 409  # HTTP status for all other errors
+CONFLICT: Final = 409  # HTTP status of all other errors
 
 
 def add_records(app: web.Application, page: PageRoutes, broker: Broker, traffic: Traffic) -> None:
