@@ -19,7 +19,7 @@ ARGS ?=
 SEED ?=
 SEEDS ?=
 
-# Bytecode is always written, whatever the environment says. Otherwise every process of a suite would compile all
+# Bytecode is always written, regardless of the environment. Otherwise every process of a suite would compile all
 # modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -97,7 +97,7 @@ PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2)
 test: .make/dev
 	$(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --timeout 180 -m 'not slow' $(ARGS)
 
-# These tests mostly wait, so there may be more processes than cores.
+# These tests mostly wait, so there can be more processes than cores.
 test-slow: .make/dev
 	$(PYTEST) --numprocesses 3 --dist loadfile --timeout 300 -m slow $(ARGS)
 
@@ -117,8 +117,8 @@ release-check: compile check-elsewhere
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled OPERATIONS=30000 sim crash conformance
 
-# The files that browsers load for the page and for reports. Deno needs no network, because modules only import each
-# other.
+# The files that browsers load for the page and for reports. Deno needs no network, because the modules only import one
+# another.
 SCRIPTS := odradek/broker/http/page/assets/page.js odradek/tools/judge_page/assets/report.js
 ASSETS := $(dir $(SCRIPTS)) odradek/spark/jobs/assets
 DENO := DENO_DIR=.make/deno DENO_NO_UPDATE_CHECK=1 $(VENV)/bin/deno

@@ -2,8 +2,8 @@
 
    shares PORT SCRIPT PID
 
-   SCRIPT   a file with integers in the machine's byte order: the mode, the number of members, the number of records (in
-            mode 2: transactions) before the measured ones, and the number of measured ones (all int32); the topic's id
+   SCRIPT   a file with integers in the machine's byte order: the mode, the number of members, the number of warm-up
+            records (in mode 2: transactions), and the number of measured records (all int32); the topic's id
             (16 bytes); then for each member
                 partitions   their number, then each partition (int32)
                 pair         producer id (int64) and epoch (int32); 0 except in modes 2 and 3
@@ -43,7 +43,7 @@ typedef struct {
     int32_t partitions, *partition, session_epoch, producer_epoch;
     int64_t producer_id;
     Head heads[HEADS];
-    Range ranges[RANGES_MAX];  /* acquired and not yet acknowledged */
+    Range ranges[RANGES_MAX];  /* acquired, but not yet acknowledged */
     int count, next;           /* next: the range whose first record is acknowledged next, in mode 2 */
     unsigned char *answer, *request;
     size_t have, size;

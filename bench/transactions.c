@@ -2,8 +2,8 @@
 
    transactions PORT SCRIPTS SECONDS WARM_UP_SECONDS PID
 
-   SCRIPTS   a file with int32 integers in the machine's byte order: the number of producers; then for each the number of
-             its steps, its producer id (int64), its epoch and its first sequence; then for each step
+   SCRIPTS   a file with int32 integers in the machine's byte order: the number of producers; then for each producer the
+             number of its steps, its producer id (int64), its epoch and its first sequence; then for each step
                  length      length of the request, whose bytes follow these five numbers
                  pair_at     position of the producer id (int64) and epoch (int16) in the request, or -1
                  batch_at    position of the request's record batch, which has one record, or -1

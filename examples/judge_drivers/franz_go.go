@@ -199,7 +199,7 @@ func poll(timeoutMs string) (values []string, err error) {
 	fetched := consumer.PollFetches(until)
 	fetched.EachRecord(func(record *kgo.Record) { values = append(values, string(record.Value)) })
 	fetched.EachError(func(_ string, _ int32, each error) {
-		var left *kgo.ErrGroupSession // not a failure: the client joins again by itself
+		var left *kgo.ErrGroupSession // not a failure: the client joins again on its own
 		if !errors.Is(each, context.DeadlineExceeded) && !errors.As(each, &left) {
 			err = each
 		}

@@ -179,8 +179,8 @@ export class Cluster {
   }
 
   /**
-   * Makes the cluster give responses that are rare but lawful; seed 0 ends this. Without a seed, it only resolves to
-   * the current seed and how often each kind of rare response was given.
+   * Makes the cluster give responses that are rare but lawful; seed 0 turns them off. Without a seed, it only resolves
+   * to the current seed and how often each kind of rare response was given.
    */
   odd(seed, percent = {}) {
     return seed === undefined ? this.call("GET", "/odd") : this.call("POST", "/odd", { seed, percent });
@@ -248,7 +248,7 @@ export class Cluster {
     return this.call("POST", `/nodes/${node}/rack`, { rack });
   }
 
-  /** Sets which records the node has as a follower: those below the offset `end`, or all if it is null. */
+  /** Sets the records that the node has as a follower: those below the offset `end`, or all if it is null. */
   follow(topic, partition, node, end) {
     return this.call("POST", `/partitions/${encodeURIComponent(topic)}/${partition}/follower`, { node, end });
   }

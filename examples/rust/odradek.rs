@@ -182,7 +182,7 @@ impl Cluster {
         self.call("GET", "/presets", "")
     }
 
-    /// Makes the cluster give responses that are rare but lawful; seed 0 ends this. With None, it only returns the
+    /// Makes the cluster give responses that are rare but lawful; seed 0 turns them off. With None, it only returns the
     /// current seed and how often each kind of rare response was given.
     pub fn odd(&self, seed: Option<u64>) -> String {
         match seed {
@@ -257,7 +257,7 @@ impl Cluster {
         );
     }
 
-    /// Sets which records the node has as a follower: those below the offset `end`, or all if it is None.
+    /// Sets the records that the node has as a follower: those below the offset `end`, or all if it is None.
     pub fn follow(&self, topic: &str, partition: i32, node: i32, end: Option<i64>) {
         let path = format!("/partitions/{}/{partition}/follower", escaped(topic));
         let end = end.map_or("null".to_string(), |end| end.to_string());

@@ -220,8 +220,8 @@ func (k *Cluster) Presets() (told []JSON) {
 	return
 }
 
-// Odd makes the cluster give responses that are rare but lawful; seed 0 ends this. percent sets how often a kind of
-// response occurs; nil keeps the defaults.
+// Odd makes the cluster give responses that are rare but lawful; seed 0 turns them off. percent sets how often a kind
+// of response occurs; nil keeps the defaults.
 func (k *Cluster) Odd(seed int, percent map[string]int) (told JSON) {
 	k.t.Helper()
 	body := JSON{"seed": seed}
@@ -306,7 +306,7 @@ func (k *Cluster) PutInRack(node int, rack string) {
 	k.Call("POST", fmt.Sprintf("/nodes/%d/rack", node), body, nil)
 }
 
-// Follow sets which records the node has as a follower: those below the offset end, or all if end is nil.
+// Follow sets the records that the node has as a follower: those below the offset end, or all if end is nil.
 func (k *Cluster) Follow(topic string, partition, node int, end *int64) {
 	k.t.Helper()
 	k.Call("POST", partitionPath(topic, partition)+"/follower", JSON{"node": node, "end": end}, nil)

@@ -223,7 +223,7 @@ public @interface Odradek {
     /** Returns the available presets with their parameters. */
     public String presets() { return call("GET", "/presets", ""); }
 
-    /** Makes the cluster give responses that are rare but lawful. Seed 0 ends this. */
+    /** Makes the cluster give responses that are rare but lawful. Seed 0 turns them off. */
     public String odd(int seed) { return call("POST", "/odd", "{\"seed\":" + seed + "}"); }
 
     /** Returns the seed, and how often each kind of rare response was given. */
@@ -276,7 +276,7 @@ public @interface Odradek {
       call("POST", "/nodes/" + node + "/rack", "{\"rack\":" + orNull(rack) + "}");
     }
 
-    /** Sets which records the node has as a follower: those below the offset {@code end}, or all if it is null. */
+    /** Sets the records that the node has as a follower: those below the offset {@code end}, or all if it is null. */
     public void follow(String topic, int partition, int node, Long end) {
       call("POST", "/partitions/" + escaped(topic) + "/" + partition + "/follower",
           "{\"node\":" + node + ",\"end\":" + end + "}");
