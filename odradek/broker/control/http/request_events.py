@@ -44,7 +44,7 @@ class EventCursor:
         self._others: set[int] = set()  # numbers above `_all_to` whose exchanges were already sent
 
     def next_events(self) -> Iterator[bytes]:
-        """Yields an event for each completed exchange that was not sent yet. Raises Problem."""
+        """Yields an event for each completed exchange that has not been sent yet. Raises Problem."""
         dropped = self._exchanges.dropped
         if self._all_to < dropped:
             missed = dropped - self._all_to - sum(each <= dropped for each in self._others)

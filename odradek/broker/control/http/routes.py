@@ -166,7 +166,7 @@ class Routes:
         return self._clusters.get(request.match_info.get("id", DEFAULT))
 
     async def recording(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
-        """Streams all exchanges from now on in the format of `odradek serve --record`.
+        """Streams all exchanges that follow, in the format of `odradek serve --record`.
 
         The stream ends when the reader disconnects or is too slow.
         """
@@ -481,7 +481,7 @@ async def odd(cluster: Cluster, request: web.Request, found: SentFields) -> obje
 
 
 async def be_odd(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """Makes the cluster give odd responses. Body: `{"seed": n, "percent": {"cut write": 100}}`; the seed 0 ends the odd
+    """Makes the cluster send odd responses. Body: `{"seed": n, "percent": {"cut write": 100}}`; the seed 0 ends the odd
     responses."""
     percent = mapping(found.values.get("percent", {}), "percent")
     check_known_fields(percent, PERCENT.keys(), "percent")

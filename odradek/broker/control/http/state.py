@@ -32,7 +32,7 @@ DEAD = "Dead"  # the state that Kafka returns for a group that does not exist
 
 
 def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
-    """Returns a page of rows. The page skips `skip` rows, and contains the next `limit` rows. The field `more` is true
+    """Returns a page of rows: skips `skip` rows, and returns at most `limit` rows after them. The field `more` is true
     if further rows follow. Raises Problem."""
     numbers = {}
     for name, default, most in (("skip", 0, 2**31), ("limit", MAX_ROWS, MAX_ROWS)):
@@ -153,7 +153,8 @@ def group_row(broker: Broker, name: str) -> Row:
 def share_partitions(cluster: Cluster) -> Iterator[Row]:
     """Yields the share partitions with their in-flight records.
 
-    Share partitions in their leaders' memory come first. All others follow, as the share coordinator has stored them.
+    Share partitions that a leader has in memory come first. The others follow, with the state that the share
+    coordinator has stored.
     """
     broker = cluster.running.broker
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
@@ -277,8 +278,8 @@ def share_record(broker: Broker, group: str, topic: str, index: int, offset: int
     """Returns the delivery state of a record, from the leader of its share partition.
 
     If no leader has the share partition in memory, the row comes from the share coordinator. The field `state` is None
-    if the share coordinator has no state either. It is ENDED below the start offset, where records are acknowledged or
-    archived.
+    if the share coordinator has no state either, and ENDED below the start offset, where all records are acknowledged
+    or archived.
     """
     nothing: Row = {"share_group": group, "topic": topic, "partition": index, "offset": offset, "state": None}
     image = broker.metadata.image.topics.get(topic)

@@ -401,7 +401,7 @@ class NodeRequests(RequestFilter):
 
     def _coordinators(self, frame: memoryview) -> Collection[int | None]:
         """Returns the nodes that coordinate the groups, transactions or share partitions of a request. The result is
-        empty if the request names none."""
+        empty if the request names no group, transaction or share partition."""
         requested = api_and_version(frame)
         if requested is None:
             return ()

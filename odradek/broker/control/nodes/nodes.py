@@ -109,7 +109,7 @@ class Nodes:
         self._places = False  # whether new partitions are spread over the nodes; set when several nodes listen
 
     async def open(self) -> None:
-        """Starts and registers the nodes, and assigns partition leaders. Raises CannotStart, OSError, KafkaError."""
+        """Starts and registers the nodes, and assigns partition leaders. Raises CannotStart, OSError or KafkaError."""
         serving, broker = self._serving, self._serving.broker
         first_id = broker.config.node_id
         self._replicas = Replicas(broker.metadata.image)
@@ -229,7 +229,7 @@ class Nodes:
         await self._change_leaders(places)
 
     async def move_leader(self, topic: str, index: int, node: Node) -> None:
-        """Makes the node the leader of a partition. A new leader epoch begins even if the node already was the leader.
+        """Makes the node the leader of a partition. A new leader epoch begins even if the node is already the leader.
         Raises Problem."""
         self._placed_at(topic, index)
         if not node.is_running:
@@ -478,7 +478,7 @@ class Nodes:
             broker.share_coordinator.shards.reload(index)
 
     async def _commit(self, records: Sequence[Message]) -> None:
-        """Waits until these records, and all records that were submitted before, are in the metadata. Raises
+        """Waits until these records, and all records that were submitted earlier, are in the metadata. Raises
         KafkaError."""
         await self.decide(lambda _: Decision(None, tuple(records)))
 
