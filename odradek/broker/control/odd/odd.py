@@ -1,4 +1,4 @@
-"""Oddities are responses that the protocol allows but Kafka rarely gives.
+"""Applies oddities to responses. An oddity is a response that the protocol allows but Kafka rarely sends.
 
 Each oddity has a name and a percentage. With the same seed, the same oddities occur.
 """
@@ -130,7 +130,7 @@ MAX_TASKS: Final = 1_000  # if a member has more tasks, its tasks are not rememb
 STALE_TOPOLOGY, ASSIGNMENT_DELAYED = 0, 5  # statuses of streams groups
 DELAYED: Final = "Assignment delayed due to the configured assignment interval."
 MAX_RANDOM_SOURCES: Final = 10_000
-# The random decision about these oddities belongs to no request. It depends only on the seed and on the number of
+# Random decisions about these oddities do not belong to any request. They depend only on the seed and on the number of
 # earlier decisions about the same oddity.
 STATE_ODDITIES: Final = frozenset(
     {
@@ -223,7 +223,7 @@ class Odd:
     connections  open connections by id
     metadata     responses to Metadata requests from all nodes except the first, by version and request
     tasks        tasks of members of streams groups, by group and member id
-    is_over      whether the cluster now uses another seed, or no longer gives odd responses
+    is_over      whether the cluster now uses another seed, or no longer sends odd responses
     """
 
     seed: int
@@ -269,7 +269,7 @@ class Odd:
         return Random(f"{self.seed} {key} {count}")
 
     def count_oddity(self, name: str) -> None:
-        """Counts an oddity that was applied."""
+        """Counts an oddity that was applied, and adds it to `recent`."""
         self.done[name] += 1
         self.recent.append(OddEvent(name, self._request))
 

@@ -48,7 +48,7 @@ def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
     try:
         for count in (INT32_MAX + 1, odd.random.randint(1, MAX_OFFSET_BEYOND_INT32)):
             partition.append_now(emptied_batch(count, now_ms), origin=Origin.COORDINATOR, now_ms=now_ms)
-    except KafkaError as error:  # clients that write to the partition will get this error, too
+    except KafkaError as error:  # clients that write to the partition will get the same error
         log.warning("the log of %s cannot begin at a high offset: %s", partition, error)
     partition.log.delete_records_before(partition.log.high_watermark)
 
@@ -70,7 +70,7 @@ def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
 
 
 def emptied_batch(count: int, now_ms: int, producer_id: int = -1, producer_epoch: int = -1) -> bytearray:
-    """Returns an empty batch, as it remains after compaction has removed all of its `count` records."""
+    """Returns an empty batch, such as compaction leaves after it has removed all `count` records of a batch."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,

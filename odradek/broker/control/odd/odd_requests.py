@@ -158,7 +158,7 @@ class OddRequests(RequestFilter):
 
 
 class OddReply(WrappedRequest):
-    """A response that is not complete yet, and may be made odd once it is complete. Implements `ParkedRequest`."""
+    """A parked request whose response may be made odd once it is complete. Implements `ParkedRequest`."""
 
     def __init__(
         self, reply: ParkedRequest, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection

@@ -21,11 +21,11 @@ ERRORS: Mapping[str, str] = {  # API → the error that some of its requests get
 
 
 async def bad_day(client: PresetClient, parameters: Parameters) -> Facts:
-    """Several states at once. The transactional id has one epoch left, and the block of producer ids has one id left.
-    Partition 0 of the topic ends with aborted records. In partition 1 the sequence numbers wrap. In partition 2 a dead
-    producer has an open transaction. The topic has one more partition than clients know. One in ten Produce, EndTxn,
-    AddOffsetsToTxn, OffsetCommit and FindCoordinator requests, chosen by `seed`, gets a retriable error.
-    """
+    """The cluster is in several rare states at the same time. The transactional id has one epoch left, and the block of
+    producer ids has one id left. Partition 0 of the topic ends with aborted records. In partition 1, the sequence
+    numbers wrap. In partition 2, a dead producer has an open transaction. The topic has one more partition than clients
+    know. One in ten Produce, EndTxn, AddOffsetsToTxn, OffsetCommit and FindCoordinator requests, chosen by `seed`, gets
+    a retriable error."""
     topic, name = parameters.text("topic"), parameters.text("transactional_id")
     await client.topic(topic, PARTITIONS)
     places: list[dict[str, str | int]] = [{"topic": topic, "partition": partition} for partition in range(PARTITIONS)]

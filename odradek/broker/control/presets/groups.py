@@ -66,9 +66,8 @@ async def _commit(client: PresetClient, group: str, topic: str, partition: int, 
 
 async def static_twin(client: PresetClient, parameters: Parameters) -> Facts:
     """A second member, the twin, joins the group with the same group.instance.id. In a classic group, the member that
-    joined first is fenced. In a KIP-848 group, the member that joins second is refused; that is the twin if a client
-    has already joined.
-    """
+    joined first is fenced. In a KIP-848 group, the member that joins second is refused. This is the twin if a client
+    has already joined."""
     topic, group, instance = parameters.text("topic"), parameters.text("group"), parameters.text("instance")
     protocol = parameters.word("protocol", ("classic", "consumer"))
     await client.topic(topic)

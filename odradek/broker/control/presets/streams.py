@@ -1,7 +1,6 @@
-"""Presets of streams groups (KIP-1071). The presets themselves act as the other members of the group. Their topology is
-the one that Kafka Streams sends for a stateless application. It has a single subtopology, `0`, which reads the topic of
-the preset.
-"""
+"""Presets of streams groups (KIP-1071). The presets themselves act as the other members of the group. These members
+send the topology that Kafka Streams sends for a stateless application, with a single subtopology, `0`, which reads the
+topic of the preset."""
 
 from __future__ import annotations
 
