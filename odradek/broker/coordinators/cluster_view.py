@@ -119,7 +119,7 @@ class ImageView:
 
     def _create_view(self, topic: TopicImage) -> TopicView:
         racks = {number: broker.rack for number, broker in self._image.brokers.items() if broker.rack is not None}
-        if not racks:  # the usual case, in which no racks have to be collected for each partition
+        if not racks:  # the usual case, in which no broker has a rack
             return TopicView(topic.name, topic.topic_id, ((),) * len(topic.partitions))
         return TopicView(
             topic.name,

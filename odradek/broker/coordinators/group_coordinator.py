@@ -194,7 +194,7 @@ class GroupCoordinator:
         return self.shards.partition_for(group_id)
 
     def shard_for(self, group_id: str) -> Shard[GroupCore]:
-        """Returns the shard of a group. Raises NOT_COORDINATOR if there is no such shard, for instance because the
+        """Returns the shard of a group. Raises NOT_COORDINATOR if the group has no shard, for instance because the
         topic does not exist."""
         return self.shards.of_key(group_id)
 

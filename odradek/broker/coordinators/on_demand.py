@@ -1,4 +1,4 @@
-"""Creates a broker's coordinators when they are first needed. Their modules are a third of what a broker would
+"""Creates a broker's coordinators when they are first needed. Their modules are a third of the code that a broker would
 otherwise import at startup.
 
 If a coordinator's topic exists, the coordinator is created as soon as the broker listens. Otherwise the first request

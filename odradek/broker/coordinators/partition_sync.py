@@ -1,7 +1,7 @@
 """Syncs the records of a transaction before the owner is notified that the transaction is a two-phase commit.
 
 The records of an ordinary transaction are acknowledged according to the flush settings, possibly before any fdatasync.
-When a new owner requests Enable2Pc, the response promises that even the records written so far survive a power failure.
+When a new owner requests Enable2Pc, the response promises that the records written so far also survive a power failure.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SyncCounter:
 
 
 async def sync_and_wait(sync: PartitionSync, partitions: Collection[TopicPartition]) -> None:
-    """Waits until these partitions are synced. Raises COORDINATOR_NOT_AVAILABLE if that fails, so that the client
+    """Waits until these partitions are synced. Raises COORDINATOR_NOT_AVAILABLE if a sync fails, so that the client
     retries."""
     ended: Deferred[None] = Deferred()
     sync.sync(partitions, ended.complete)

@@ -43,8 +43,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-# Delay before retrying a timer whose outcome could not be written, because an immediate retry would probably fail as
-# well.
+# Delay before retrying a timer whose outcome could not be written, because an immediate retry would probably fail too.
 RETRY_TIMER_MS: Final = 1_000
 
 
@@ -321,8 +320,8 @@ class Shard(Generic[C]):
     def _batch(
         self, records: Sequence[Any], now_ms: int, producer: RecordProducer | None
     ) -> tuple[bytearray, BatchHeader | None]:
-        """Encodes records as a batch. The method also returns the batch's header if it can be determined without
-        parsing the batch."""
+        """Encodes records as a batch. Also returns the batch's header if it can be determined without parsing the
+        batch."""
         form = self._format
         if producer is None and form.compression is Compression.NONE:  # the usual case
             if len(records) == 1:
@@ -434,7 +433,7 @@ class Shard(Generic[C]):
 
 def _retry(action: Callable[[], None]) -> Scan:
     """Returns an action that retries a failed write. A test that advances its clock does not trigger the retry, because
-    that would not remove the cause of the failure."""
+    a later time on the clock would not remove the cause of the failure."""
     return Scan(action, RETRY_TIMER_MS, _no_due_time)
 
 

@@ -49,7 +49,7 @@ class ShardLog(Protocol):
         """
 
     def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
-        """Reads the whole log, in buffers of whole batches."""
+        """Reads the entire log, in buffers that contain only complete batches."""
 
 
 @dataclass(slots=True)

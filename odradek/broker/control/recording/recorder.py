@@ -101,7 +101,7 @@ class Recorder:
         self._connections = 0
         self.waiting = PackedEntries()
         self.gathers: asyncio.TimerHandle | None = None  # timer that writes the next block
-        self.unwritten: list[RecordedConnection] = []  # connections whose responses may not be sent completely yet
+        self.unwritten: list[RecordedConnection] = []  # connections whose responses may not have been sent completely
         self._last_tick_us = 0
         self.tick_before_us = 0
         self.questions = MAX_SYSTEM_CALLS
@@ -291,8 +291,8 @@ class RecordedConnection(ExchangeObserver):
         self.is_sure = True
         self.is_listed = self._is_pipelined = False
         self._sends_tokens = False  # whether SASL tokens arrive without a request header, as after SaslHandshake v0
-        # Unanswered requests that may contain secrets, by their number on this connection; None until the first such
-        # request.
+        # Unanswered requests that may contain secrets, by their number on this connection; None until the first of them
+        # arrives.
         self._masked: dict[int, SafeRequest] | None = None
         # The last request, with the flags and times of its entry. It is recorded once the broker has handled it,
         # because the broker may check the CRC of its batch.
