@@ -165,8 +165,8 @@ class Shards(Generic[C, L]):
         return all(shard.is_loaded for shard in self)
 
     def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
-        """Returns the earliest time that `due_ms` returns for a loaded shard, or None. Shards that are not loaded have
-        nothing to scan yet."""
+        """Returns the earliest time that `due_ms` returns for any loaded shard, or None if it returns no time. Skips
+        shards that are not loaded, because they have nothing to scan yet."""
         return earliest(shard.read_state(due_ms) for shard in self if shard.is_loaded)
 
     @property
@@ -183,7 +183,7 @@ class Shards(Generic[C, L]):
         return java_hash(key) % self.partition_count
 
     def of_key(self, key: str) -> Shard[C]:
-        """Returns the shard of a key. Raises NOT_COORDINATOR if there is no such shard, for instance because the topic
+        """Returns the shard of a key. Raises NOT_COORDINATOR if the key has no shard, for instance because the topic
         does not exist."""
         index = java_hash(key) % (self._partition_count or self._usual_partition_count)
         return self._shards.get(index) or self._first_asked(index)

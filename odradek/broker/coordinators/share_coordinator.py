@@ -158,8 +158,8 @@ class ShareCoordinator:
         return self.shards.partition_for(coordinator_key(key))
 
     def shard_for(self, key: SharePartitionKey) -> Shard[StateCore]:
-        """Returns the shard of a share partition. Raises NOT_COORDINATOR if there is no such shard, for instance
-        because the topic does not exist."""
+        """Returns the shard of a share partition. Raises NOT_COORDINATOR if the share partition has no shard, for
+        instance because the topic does not exist."""
         return self.shards.of_key(coordinator_key(key))
 
     def shard_of(self, index: int) -> Shard[StateCore]:

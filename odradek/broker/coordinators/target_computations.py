@@ -45,7 +45,7 @@ class TargetComputations:
         self._is_running = False
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """Registers a callback. It is called with the group's id and the result at the end of each computation for
+        """Registers a callback, which is called with the group's id and the result at the end of each computation for
         which `compute` has returned None."""
         self._notify = notify
 

@@ -116,7 +116,7 @@ class TopicSearches:
         self._costly: dict[str, None] = {}
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers a callback. It is called with the group's id at the end of each search for which `find` has
+        """Registers a callback, which is called with the group's id at the end of each search for which `find` has
         returned None."""
         self._notify = notify
 
@@ -240,7 +240,7 @@ class TopicSearches:
         all_names = self._all_names()
         try:
             pattern = Pattern(regex)
-        except InvalidPattern:  # another broker, which accepted the expression, has stored it
+        except InvalidPattern:  # stored by another broker, which accepted the expression
             return SearchResult(all_names, frozenset())
         matching: list[str] = []
         work = 0

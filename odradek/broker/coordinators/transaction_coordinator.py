@@ -241,8 +241,8 @@ class TransactionCoordinator:
         return self.shards.partition_for(transactional_id)
 
     def shard_for(self, transactional_id: str) -> TransactionShard:
-        """Returns the shard of a transactional id. Raises NOT_COORDINATOR if there is no such shard, for instance
-        because the topic does not exist."""
+        """Returns the shard of a transactional id. Raises NOT_COORDINATOR if the id has no shard, for instance because
+        the topic does not exist."""
         return self.shards.of_key(transactional_id)
 
     @property

@@ -51,8 +51,8 @@ class TxnMarker:
                          by the rules of older transaction versions, so that operators can end transactions that have no
                          coordinator. Share groups compare epochs by the rules of version 2, so that a repeated marker
                          cannot end the next transaction
-    must_sync            whether a marker only counts as written after an fdatasync; the request has no field for this
-                         flag
+    must_sync            whether the marker is considered written only after an fdatasync; the request has no field for
+                         this flag
     """
 
     producer_id: int
@@ -66,7 +66,8 @@ class TxnMarker:
 
 class MarkerWriter(Protocol):
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        """Writes markers, and passes to `then` the error code of each partition whose marker is durable or refused.
+        """Writes markers. When the marker of a partition is durable or refused, passes the partition's error code to
+        `then`.
 
         `then` gets one mapping from partitions to error codes for each marker, in the order of the markers. It is
         called at least once, possibly before this method returns. Partitions that have not been reported yet are
@@ -276,7 +277,7 @@ class MarkerRounds:
 
     def send(self, markers: Sequence[PendingMarkers], failure: KafkaError | None) -> None:
         """Sends the markers of decisions that are as durable as the settings require. If a decision could not be made
-        durable, `failure` is the error. In that case unloads the shard instead."""
+        durable, `failure` is the error, and the shard is unloaded instead."""
         for pending in markers:
             if failure is not None:
                 # After a failed fsync the log is unusable: a restart may find a state that differs from the one in

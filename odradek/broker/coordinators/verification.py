@@ -108,7 +108,7 @@ class Verifier:
     ) -> None:
         """Creates a verifier.
 
-        coordinator  returns the coordinator of transactional ids, or None if there is none
+        coordinator  returns the coordinator of transactional ids, or None while the coordinator's topic does not exist
         two_phase    shows whether all transactional ids are loaded; None if they always are
         """
         self.settings = settings
