@@ -1,4 +1,4 @@
-"""Controls access to subjects by the ACLs of the topic that a subject belongs to.
+"""Controls access to subjects with the ACLs of each subject's topic.
 
 A subject `orders-key` or `orders-value` belongs to the topic `orders`. Any other subject is treated like a topic of the
 same name. Reading a subject requires DESCRIBE, READ or WRITE on the topic; changing it requires WRITE. Global levels

@@ -61,8 +61,8 @@ SCHEMA_FIELDS: Final = frozenset(
 NOT_SERVED_FIELDS: Final = ("metadata", "ruleSet", "schemaTags", "schemaTagsToAdd", "schemaTagsToRemove")
 LEVEL_FIELDS: Final = frozenset({"compatibility", "compatibilityLevel"})
 BODY_TIMEOUT_S: Final = 30.0
-MAX_BODY_BYTES: Final = 4 << 20  # larger than the limit for a schema, because JSON makes a schema longer
-# Size of the pieces of a long response; the loop serves other clients between two pieces.
+MAX_BODY_BYTES: Final = 4 << 20  # larger than the limit for a schema, because escaping in JSON makes a schema longer
+# Size of each piece of a long response. The loop serves other clients between pieces.
 PIECE_CHARACTERS: Final = 64 << 10
 LARGE_BODY_BYTES: Final = 64 << 10  # larger bodies are parsed in a thread
 Handler = Callable[[web.Request, Rights], Awaitable[Json]]
@@ -548,7 +548,8 @@ def _parsed_body(content: bytes) -> Mapping[str, Json]:
 
 
 def _optional_id(body: Mapping[str, Json], name: str) -> int | None:
-    """Returns the id or version that a client specifies in mode IMPORT. Clients send -1 or 0 to specify none."""
+    """Returns the id or version that a client specifies in mode IMPORT. A client that specifies no number may send -1
+    or 0."""
     number = body.get(name)
     if number is None:
         return None

@@ -1,5 +1,5 @@
-"""Runs the requests of the registry. Decisions are made on the loop, one after another if they write. Schemas are
-parsed in threads."""
+"""Runs the registry's requests. Decisions are made on the event loop, one at a time if they write. Schemas are parsed
+in threads."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Maximum number of threads that parse or compare schemas at the same time. The remaining threads are left for the
-# broker. Large schemas have a separate thread, so that they only delay each other.
+# Maximum number of threads that parse or compare schemas at the same time. The broker's other threads stay free for
+# other work. Large schemas have a separate thread, so they delay only one another.
 THREADS: Final = 2
 THREADS_FOR_LARGE_SCHEMAS: Final = 1
 LARGE_BYTES: Final = 64 << 10
 
 
 class RegistryService:
-    """Runs requests with one registry and its topic.
+    """Runs requests against one registry and its topic.
 
     lock  held between a decision and its replay, so that two requests that register the same schema get the same id. No
           schema is parsed while the lock is held
@@ -71,7 +71,7 @@ class RegistryService:
             return await in_thread(self._workers, job)
 
     async def _gather(self, facts: GatheredFacts, missing: NotGathered) -> None:
-        """Determines one fact in a thread. Each request goes to the back of the queue between two facts, so that a
+        """Determines one fact in a thread. After each fact, the request returns to the back of the queue, so that a
         request that compares many schemas does not block other requests."""
         async with self._threads_for_large if missing.size > LARGE_BYTES else self._threads:
             facts.add(missing, await in_thread(self._workers, lambda: missing.work(self._schemas)))

@@ -60,7 +60,7 @@ def import_http() -> Serve:
 
 
 class RunningRegistry:
-    """The registry of a broker, after it has started."""
+    """The schema registry of one broker, with its topic, its service and its HTTP port."""
 
     def __init__(self, broker: Broker, bound: socket.socket, authorizer: Authorizer) -> None:
         self._broker = broker

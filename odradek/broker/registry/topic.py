@@ -66,8 +66,8 @@ class SchemaTopic:
             ) from error
 
     async def follow(self, lock: asyncio.Lock) -> None:
-        """Replays the records of other registries as they are written, until this coroutine is cancelled. The lock is
-        held while records are replayed."""
+        """Replays records that other registries write, until this coroutine is cancelled. The lock is held while
+        records are replayed."""
         while True:
             try:
                 found = await self._fetch(max_wait_ms=MAX_WAIT_MS)
@@ -93,7 +93,7 @@ class SchemaTopic:
             for record in records:
                 self._replay(record)
             self.next_offset = end
-        while self.next_offset < end:  # records that another registry wrote before these are replayed first
+        while self.next_offset < end:  # first replay the records that another registry wrote before these
             self._replay_all(await self._fetch(max_wait_ms=0))
 
     async def _create(self) -> None:

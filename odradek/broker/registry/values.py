@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 FORBIDDEN: Final = 403
 MAX_SCHEMAS: Final = 100  # maximum number of schemas parsed per call
-# Maximum number of subjects with the same schema that are searched for a subject that the client may read.
+# Of the subjects that share a schema, at most this many are searched for one that the client may read.
 MAX_SUBJECTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _UsableSchema:
-    """A schema, which decodes values if it can be used. `content` describes the schema to the client. If `parsed` is
-    None, the schema cannot be used, and `content` contains the reason."""
+    """A schema that a key or value refers to. `content` describes it to the client. If `parsed` is None, the schema
+    cannot be used, and `content` contains the reason."""
 
     content: DecodedContent
     parsed: ParsedSchema | None = None
@@ -95,8 +95,8 @@ class RegistryValues:
     async def _schema(self, schema_id: int, subject: str, rights: Rights | None) -> _UsableSchema:
         """Finds and parses a schema.
 
-        subject  the subject to report if it has the schema and the client may read it; otherwise, any subject is
-                 reported that has the schema and that the client may read
+        subject  the subject to report if it has the schema and the client may read it; otherwise, any other subject
+                 that has the schema and that the client may read is reported
         """
         unknown = DecodedContent(schema_id)
         registry = self._service.registry

@@ -67,7 +67,7 @@ class FrozenObjects:
 
     def cluster_starting(self) -> bool:
         """Collects garbage and disables the collector. Called before a cluster starts. Returns whether the collector
-        was enabled, which the caller passes to `cluster_started`."""
+        was enabled; the caller passes this value to `cluster_started`."""
         gc.collect(1)  # Garbage would otherwise be frozen too. Requests leave little garbage between two collections.
         collects = gc.isenabled()
         gc.disable()
@@ -82,8 +82,8 @@ class FrozenObjects:
             gc.enable()
 
     def broker_ended(self, broker: Callable[[], object], clusters: Sized) -> None:
-        """Counts a broker that has ended, and runs a full collection if many cycles may have accumulated. Called some
-        time after the broker has dropped its parts.
+        """Counts a stopped broker that has not been freed, and runs a full collection if many cycles may have
+        accumulated. Called some time after the broker has dropped its parts.
 
         broker    a weak reference, which returns None if the broker has been freed
         clusters  the remaining clusters

@@ -32,9 +32,9 @@ class Timers(Protocol):
 class Scan:
     """A periodic timer action that runs every `interval_ms` and usually finds nothing to do.
 
-    due_ms  the earliest time at which a run may find something to do if nothing else happens first: the current or an
-            earlier time if there may be something to do now, None if there never will be. When a test moves its clock
-            ahead, earlier runs are skipped
+    due_ms  returns the earliest time at which a run could find something to do, provided that nothing else happens
+            first. Returns the current time or an earlier one if a run could find something now, and None if no run ever
+            will. When a test moves its clock ahead, earlier runs are skipped
     """
 
     action: Callable[[], None]

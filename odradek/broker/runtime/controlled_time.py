@@ -1,7 +1,8 @@
 """Clock and timers of one cluster under test. They follow the system's time until a test freezes, moves or sets them.
 
-As in an operating system, there are two times. The timers' time only moves forward. The wall clock is the timers' time
-plus a shift, and `set` may move it back. Until a test controls the clock, it equals the system's wall clock.
+As in an operating system, there are two kinds of time. The timers' time only moves forward. The wall clock is the
+timers' time plus a shift, and `set` may move it back. Until a test controls the clock, it equals the system's wall
+clock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeAlias
 
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle
 
-MAX_CANCELLED_TIMERS = 64  # number of cancelled timers that may stay in the heap, or half of the heap if that is more
+MAX_CANCELLED_TIMERS = 64  # cancelled timers that the heap may contain; half of the heap if that is more
 
 
 class ControlledTimer:
@@ -40,12 +41,13 @@ def _order(armed: Armed) -> tuple[float, int]:
 
 
 def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
-    """Returns the first run of a scan at or after `at_ms`. The scan runs at `due_ms`, one interval later, and so on."""
+    """Returns the time of a scan's first run at or after `at_ms`. The scan runs at `due_ms`, one interval later, and so
+    on."""
     return due_ms + max(0, math.ceil((at_ms - due_ms) / max(scan.interval_ms, 1))) * max(scan.interval_ms, 1)
 
 
 class Pace:
-    """The rate at which time has passed since it was last frozen, resumed or moved. Seconds are from
+    """The rate at which time has passed since it was last frozen, resumed or moved. Times in seconds come from
     `time.monotonic`."""
 
     __slots__ = ("at_ms", "is_frozen", "rate", "shift_ms", "since_s", "wall_at_ms")
@@ -174,8 +176,7 @@ class ControlledTime:
                     self.resume()
 
     async def set(self, now_ms: int, settled: Callable[[], Awaitable[None]]) -> None:
-        """Sets the wall clock. A later time is reached as in `advance`. If the time is earlier, the wall clock jumps,
-        and timers are not affected."""
+        """Sets the wall clock. Moves forward like `advance`, and jumps back without affecting timers."""
         ahead_ms = now_ms - self.now_ms()
         if ahead_ms >= 0:
             await self.advance(ahead_ms, settled)
@@ -195,8 +196,8 @@ class ControlledTime:
         self._cancelled = 0
 
     def one_cancelled(self) -> None:
-        """Counts a cancelled timer, and removes the cancelled timers once there are many. Timers with long delays are
-        mostly cancelled, and would otherwise accumulate."""
+        """Counts a cancelled timer, and removes all cancelled timers once there are many. Most timers with long delays
+        are cancelled, and would otherwise accumulate."""
         self._cancelled += 1
         if self._cancelled > max(MAX_CANCELLED_TIMERS, len(self._armed) // 2):
             self._armed = [each for each in self._armed if each[2].action is not None]
@@ -234,8 +235,7 @@ class ControlledTime:
         return min([*self._armed[:1], *self._scans], default=None, key=_order)
 
     def _run_due(self) -> None:
-        """Runs the actions that are due now. If these actions schedule further actions, the further actions run in a
-        later turn."""
+        """Runs the actions that are due now. Actions that these actions schedule run in a later turn."""
         now_ms, last = self.monotonic_ms(), next(self._numbers)
         while (first := self._next_timer()) is not None and first[0] <= now_ms and first[1] < last:
             timer = first[2]

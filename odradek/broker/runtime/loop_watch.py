@@ -1,10 +1,9 @@
-"""Watches the event loop: measures by how much the loop is late, and which work delayed it.
+"""Measures how late the event loop runs, and which work delayed it.
 
 While a piece of work runs on the loop, every client has to wait. Two measurements are made, neither of which adds to
 the cost of a request:
 
-- A timer is set repeatedly. The time by which it fires too late is the time that a request would have waited if it had
-  arrived at the due time.
+- A timer is set repeatedly. If it fires late, a request that arrived at the due time would have waited just as long.
 - Work that is timed anyway (requests) or that runs rarely (writes at the end of a turn, chores, garbage collection) is
   counted by name if it took longer than LONG_S.
 """
@@ -41,7 +40,7 @@ class LongRuns:
 
 
 class LoopWatch:
-    """Counters since the start of the broker.
+    """Counts the loop's delays since the start of the broker.
 
     `tick_delays[n]` is the number of ticks that were late by at least 2^(n-1) and less than 2^n µs, and `late_s` is the
     total of these delays. `blocking` holds the long runs by the name of the work.

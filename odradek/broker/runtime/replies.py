@@ -1,4 +1,4 @@
-"""The interface of a pending request for its connection, and results of handlers that are not messages.
+"""The interface through which a connection uses a pending request, and handler results that are not messages.
 
 The answer itself, and the code that waits for it, are in `odradek.broker.runtime.waiting`.
 """
@@ -57,7 +57,7 @@ class ParkedRequest(Protocol):
     def is_done(self) -> bool: ...
 
     def when_done(self, action: Callable[[object], None]) -> None:
-        """Calls `action` once, with an arbitrary argument, as soon as the response is ready. This may be
+        """Calls `action` once, with an arbitrary argument, as soon as the response is ready. The call may happen
         immediately."""
 
     def abandon(self) -> None:
@@ -70,8 +70,8 @@ class ParkedRequest(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class WrappedRequest:
-    """Base class of a `ParkedRequest` that wraps another `ParkedRequest`. Delegates the properties that stay the
-    same."""
+    """Base class for wrappers around a `ParkedRequest`. Subclasses implement `is_done`, `when_done` and `chunks`; the
+    other members are delegated to the wrapped request."""
 
     def __init__(self, reply: ParkedRequest) -> None:
         self._reply = reply

@@ -1,4 +1,4 @@
-"""Splits long work on the loop into slices, so that other clients are served in between."""
+"""Splits long work on the loop into slices, so that other clients are served between slices."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_to_end(steps: Steps[A]) -> A:
         try:
             next(steps)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]  # what the generator returns
+            return done.value  # type: ignore[no-any-return]  # the return value of the generator
 
 
 async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> None:
@@ -68,7 +68,7 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
 
 
 async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> None:
-    """Like `visit_in_slices`, for work in which a single item may take several steps."""
+    """Like `visit_in_slices`, but advances an iterator. Use it for work in which a single item may take several steps."""
     is_over = False
     while not is_over:
         async with watch.slices:
@@ -140,7 +140,7 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
         for _ in range(ENTRIES_PER_SLICE if crowd is None else crowd.take_first_slice()):
             next(steps)
     except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # what the generator returns
+        return done.value  # type: ignore[no-any-return]  # the return value of the generator
     reply: Deferred[Any] = Deferred()
     if ends_with_client:
         reply.on_disconnect(steps.close)
@@ -149,7 +149,7 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
 
 
 async def done_in_slices(steps: Steps[A]) -> A:
-    """Completes the generator's work in slices while a coroutine waits."""
+    """Runs the generator in slices until it ends, and returns its result."""
     answer = in_slices(steps)
     return await answer if isinstance(answer, Deferred) else answer
 
@@ -199,7 +199,7 @@ class Rotation:
         """Decodes a frame, now or later, and passes the result to a handler.
 
         decode  receives a callback and calls it once with the decoded request, in this turn or a later one
-        handle  may leave work to be done in slices; the frame counts as decoded until that work is done
+        handle  may leave work to be done in slices; the frame's memory stays reserved until that work is done
         """
         self._undecoded.append((frame_bytes, partial(decode, partial(self._handle, frame_bytes, handle))))
         self._decode_next()

@@ -2,4 +2,4 @@
 
 
 class CannotStart(Exception):
-    """The broker cannot start. The message gives the reason, and is written for the operator."""
+    """Raised if the broker cannot start. The message gives the operator the reason."""

@@ -30,8 +30,8 @@ class Deferred(Generic[M]):
     exception.
 
     `overlaps=True` means that the request has made all its changes, and only its answer is delayed. The connection's
-    next request of the same API then does not have to wait for the answer. Answers are sent in the order of the
-    requests in any case.
+    next request of the same API then does not have to wait for the answer. Answers are always sent in the order of the
+    requests.
     """
 
     __slots__ = ("_on_disconnect", "_on_done", "_outcome", "is_done", "overlaps")
@@ -52,12 +52,12 @@ class Deferred(Generic[M]):
         self._finish(error)
 
     def complete(self, outcome: M | KafkaError) -> None:
-        """Answers with `fail` if the outcome is a `KafkaError`, and with `resolve` otherwise. For callbacks that may
-        receive either."""
+        """Answers with `fail` if the outcome is a `KafkaError`, and with `resolve` otherwise. Use it in callbacks that
+        may receive either."""
         self._finish(outcome)
 
     def follow(self, answer: NowOrLater[M]) -> None:
-        """Gives the same answer as `answer`, either now or when `answer` is ready. If the client disconnects first,
+        """Resolves or fails like `answer`, either now or when `answer` is ready. If the client disconnects first,
         `answer` is abandoned."""
         if not isinstance(answer, Deferred):
             self.resolve(answer)
@@ -79,7 +79,7 @@ class Deferred(Generic[M]):
         return self.outcome()
 
     def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
-        """Calls `action` as soon as the answer is ready. This may be immediately."""
+        """Calls `action` as soon as the answer is ready. The call may happen immediately."""
         if self.is_done:
             action(self)
         else:
@@ -96,7 +96,7 @@ class Deferred(Generic[M]):
         return self.outcome() if self.is_done else self
 
     def abandon(self) -> None:
-        """Drops the reader, because the client has disconnected. An answer may still be given, and is ignored."""
+        """Drops the reader, because the client has disconnected. A later answer is ignored."""
         self._on_done = None
         action, self._on_disconnect = self._on_disconnect, None
         if action is not None and not self.is_done:
@@ -114,10 +114,10 @@ class Deferred(Generic[M]):
 
 
 NowOrLater: TypeAlias = M | Deferred[M]
-"""An answer, or the `Deferred` that will give it."""
+"""An answer, or a `Deferred` that will provide it."""
 
 Awaited: TypeAlias = Deferred[Any] | asyncio.Future[Any] | None
-"""What a coroutine yields when it waits. None means that it only lets other work run for one turn
+"""The value that a coroutine yields when it waits. None means that the coroutine only lets other work run for one turn
 (`asyncio.sleep(0)`)."""
 
 
@@ -168,7 +168,7 @@ def _log_failure(ended: Deferred[object]) -> None:
 
 
 class _SteppedCoroutine(Generic[M]):
-    """A coroutine that waits, with the Deferred for its result."""
+    """A coroutine that has had to wait, and the Deferred for its result."""
 
     __slots__ = ("_coroutine", "reply")
 
@@ -185,7 +185,7 @@ class _SteppedCoroutine(Generic[M]):
         elif awaited is None:
             asyncio.get_running_loop().call_soon(self._resume, None)
         else:
-            awaited._asyncio_future_blocking = False  # tells the future that it is being awaited, as a task does
+            awaited._asyncio_future_blocking = False  # marks the future as awaited, as a task does
             awaited.add_done_callback(self._resume)
 
     def _resume(self, _: object) -> None:
@@ -230,7 +230,7 @@ async def wait_for_all(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]
 
 
 async def in_thread(workers: Workers, job: Callable[[], M]) -> M:
-    """Runs the job in a thread and waits for it. Returns the result or raises the error of the job."""
+    """Runs the job in a thread and waits for it. Returns the job's result or raises its error."""
     ended: Deferred[JobResult[M]] = Deferred()
     workers.run(job, ended.resolve)
     return (await ended).result()

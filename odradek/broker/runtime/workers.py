@@ -12,7 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
-# Maximum total size of the compressed batches that wait or are being decompressed.
+# Maximum total size of the compressed batches that are waiting for decompression or being decompressed.
 MAX_OPENED_BYTES: Final = 256 * 1024 * 1024
 # An idle thread ends after this time, because a process may contain many brokers that do not need threads.
 IDLE_S: Final = 2.0
@@ -39,8 +39,7 @@ class Workers(Protocol):
     """Runs jobs in threads, in parallel with the loop: fdatasync, cold reads, large batches, deletions."""
 
     def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
-        """Runs `job` in a thread, then calls `then` with the result on the loop thread. Jobs may overtake one
-        another."""
+        """Runs `job` in a thread, then calls `then` with the result on the loop thread. Jobs may finish in any order."""
 
 
 def outcome_of(job: Callable[[], T]) -> JobResult[T]:
@@ -72,9 +71,9 @@ def join(threads: Iterable[Thread]) -> None:
 
 
 class ThreadWorkers:
-    """A limited number of threads, which are started as needed and end after IDLE_S without a job. The loop handles
-    results in batches, because waking up the loop costs more than most of the follow-up work. A batch that takes longer
-    than SETTLING_S is split over several turns.
+    """Runs jobs on a limited number of threads, which are started as needed and end after IDLE_S without a job. The
+    loop handles results in batches, because waking up the loop costs more than most of the follow-up work. A batch that
+    takes longer than SETTLING_S is split over several turns.
 
     `close` waits for the jobs that were submitted before it was called. Later jobs run in the caller's thread.
     """
@@ -100,7 +99,7 @@ class ThreadWorkers:
         self._most = threads
         self._threads: list[Thread] = []
         self._changing = Lock()  # held while a thread decides whether to end, and while a job is added
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None tells a thread to end
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None ends a thread
         self._ended: deque[Callable[[], None]] = deque()
         self._unsettled = 0  # jobs whose `then` has not been called yet
         self._is_woken = False
@@ -116,14 +115,13 @@ class ThreadWorkers:
             self._jobs.put(partial(self._do, job, then))
             if len(self._threads) >= min(self._unsettled, self._most):
                 return
-            # Daemon threads, because a process that exits after an error without calling `close` must not wait for
-            # them.
+            # The threads are daemons, because a process that exits after an error without calling `close` must not wait
+            # for them.
             thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
         try:
             self._start(thread)
-        # The system does not allow another thread. Existing threads run the job. If there are none, this thread runs
-        # it.
+        # The system refuses another thread. The existing threads run the job. If there are none, this thread runs it.
         except RuntimeError:
             with self._changing:
                 self._threads.remove(thread)
@@ -201,7 +199,7 @@ class ThreadWorkers:
 
 class DecompressionWorkers:
     """Workers that decompress batches. The total size of waiting batches is limited, because a batch stays in memory
-    even after its client has disconnected: it may belong to a Produce request with acks=0."""
+    even after its client has disconnected, in case it is part of a Produce request with acks=0."""
 
     __slots__ = ("_held_bytes", "_max_bytes", "_workers")
 
@@ -211,7 +209,7 @@ class DecompressionWorkers:
         self._held_bytes = 0
 
     def run(self, size_bytes: int, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> bool:
-        """Like `Workers.run`, for a job that occupies this many bytes. Returns False and runs nothing if the total
+        """Like `Workers.run`, for a job that needs `size_bytes` of memory. Returns False and runs nothing if the total
         would become too large."""
         if self._held_bytes and self._held_bytes + size_bytes > self._max_bytes:
             return False

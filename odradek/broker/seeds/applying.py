@@ -237,7 +237,7 @@ class _Seeding:
         return len(missing)
 
     async def _find_coordinator(self, group: SeedGroup) -> None:
-        """Waits until the topic of the committed offsets exists. The first request creates that topic."""
+        """Waits until `__consumer_offsets` exists. The first request creates this topic."""
         request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[group.name])
         for _ in range(MAX_ATTEMPTS):
             (found,) = (await self._client.ask(request, FindCoordinatorResponse)).coordinators

@@ -14,7 +14,8 @@ from odradek.protocol.acls import ANY_NAME, Operation, PatternType, Permission, 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 
-# If permission for any resource suffices, Kafka first checks a resource with this name, which lets super users pass.
+# If permission for any one resource is sufficient, Kafka first checks a resource with this name, which lets super users
+# pass.
 PROBED_NAME = "hardcode"
 
 
@@ -57,7 +58,8 @@ class Acls:
         yield from self._by_id.items()
 
     def replay(self, record: AccessControlEntryRecord) -> None:
-        """Adds the ACL in a record. Raises ValueError if this release does not have the record's type or operation."""
+        """Adds the ACL in a record. Raises ValueError if this release does not know the record's resource type or
+        operation."""
         acl = Acl(
             ResourceType(record.resource_type),
             record.resource_name,

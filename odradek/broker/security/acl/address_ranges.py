@@ -18,7 +18,7 @@ MAX_CACHED_RANGES: Final = 10_000
 
 
 class AddressRange(NamedTuple):
-    """The addresses of `bit_count` bits that begin with `first_bits`. `shift` is the number of the remaining bits."""
+    """The addresses of `bit_count` bits that begin with `first_bits`. `shift` is the number of remaining bits."""
 
     bit_count: int
     first_bits: int
@@ -83,7 +83,7 @@ def range_of(host: str) -> AddressRange | None:
 
 @lru_cache(MAX_CACHED_RANGES)
 def address_of(text: str) -> tuple[int, int] | None:
-    """Returns the number of bits and the value of an address. An IPv4-mapped IPv6 address counts as IPv4."""
+    """Returns the number of bits and the value of an address. An IPv4-mapped IPv6 address is treated as IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

@@ -148,7 +148,7 @@ def is_about(acl: Acl, principal: str, host: str, *, checks_ranges: bool = True)
     """Returns whether the ACL applies to this principal and host.
 
     host           a text returned by `host_key`
-    checks_ranges  whether an ACL's host with a slash is a range of addresses; metadata.version does not matter
+    checks_ranges  whether an ACL host with a slash is treated as a range of addresses, whatever the metadata.version
     """
     if acl.principal not in (principal, ANY_PRINCIPAL):
         return False

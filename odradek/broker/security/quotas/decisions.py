@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
 MAX_VALUES = {AllowedNumbers.LONG: float(2**63 - 1), AllowedNumbers.INT: float(2**31 - 1)}
-EPSILON = 1e-6  # a limit this close to a whole number counts as whole
+EPSILON = 1e-6  # a limit this close to a whole number is treated as whole
 COMBINATIONS = frozenset({(USER,), (CLIENT_ID,), (USER, CLIENT_ID), (IP,)})
 
 

@@ -49,7 +49,7 @@ def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:
 
 
 class ClientQuotasImage:
-    """The client quotas of the metadata log. limits: by entity, then by key"""
+    """The client quotas in the metadata log. `limits` contains the limits of each entity by key."""
 
     __slots__ = ("limits",)
 

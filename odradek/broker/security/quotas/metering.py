@@ -2,8 +2,8 @@
 
 Clients that share a quota have one rate over a sliding window. A partition quota also has a token bucket. Nothing is
 stored for clients without a quota, or for clients whose last usage is older than the window. Callers pass the current
-time in ms. It may stand still or go back, as wall clocks do. Limits are per second. Source: docs/spec/security.md#s4-2,
-#s4-3.
+time in ms. This time may stop or go back, as a wall clock can. Limits are per second. Source:
+docs/spec/security.md#s4-2, #s4-3.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SampledRate:
         self._samples: deque[Sample] = deque()  # oldest first
 
     def record(self, amount: float, now_ms: float) -> None:
-        """Records usage. `amount` may be negative, to take back earlier usage."""
+        """Records usage. A negative `amount` cancels earlier usage."""
         samples = self._samples
         if samples and now_ms < samples[-1].begun_ms:
             self._forget(now_ms)
@@ -113,8 +113,8 @@ class SampledRate:
 
 
 class TokenBucket:
-    """A bucket of tokens that is refilled at the rate of the limit. It holds at most the tokens for the time of all
-    windows."""
+    """A bucket of tokens that is refilled at the rate of the limit. Its capacity is the number of tokens that the limit
+    allows in the time of all windows."""
 
     __slots__ = ("_limit", "_tokens", "_updated_ms", "_windows")
 
@@ -220,8 +220,8 @@ class Metering:
         self._clients.clear()
 
     def meter_for(self, user: str, client_id: str) -> QuotaMeter | None:
-        """Returns the meter of a client, or None if no quota applies to the client. user: the principal's name, without
-        its type"""
+        """Returns the meter of a client, or None if no quota applies to the client. `user` is the principal's name
+        without its type."""
         client = (user, client_id)
         if client not in self._clients:
             if len(self._clients) >= MAX_CACHED_CLIENTS:
@@ -274,7 +274,7 @@ class QuotaMeter:
         return self._record_use(PRODUCER_BYTE_RATE, size_bytes, now_ms)
 
     def record_fetch(self, size_bytes: int, now_ms: float) -> int:
-        """Records a response of this size. `size_bytes` may be negative, to take back a response that is not sent."""
+        """Records a response of this size. A negative `size_bytes` cancels the record of a response that is not sent."""
         return self._record_use(CONSUMER_BYTE_RATE, size_bytes, now_ms)
 
     def record_handling(self, time_s: float, now_ms: float) -> int:

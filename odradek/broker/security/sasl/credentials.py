@@ -21,7 +21,7 @@ class ScramCredential:
 
 
 class ScramCredentials:
-    """The SCRAM credentials of all users. by_user: the credentials of each user, by the number of the mechanism"""
+    """The SCRAM credentials of all users. `by_user` contains the credentials of each user by mechanism number."""
 
     __slots__ = ("by_user",)
 

@@ -220,7 +220,7 @@ def _check_limit(found: B) -> B:
 class KeySource:
     """Reads the keys periodically. `keys` contains the current keys. For use on the loop thread only.
 
-    refresh_ms    time between two reads
+    refresh_ms    time between reads
     retry_ms      delay after a failed read, which is doubled after each further failure
     max_retry_ms  maximum of that delay, and minimum time between early reads
     """

@@ -51,8 +51,8 @@ class PasswordUsers:
 
 
 def basic_login(authorization: str) -> tuple[str, str]:
-    """Returns the user and the password in an Authorization header. Raises LoginRefused if the header is not a valid
-    header for Basic authentication."""
+    """Returns the user and the password in an Authorization header. Raises LoginRefused if the header is malformed or
+    uses a scheme other than Basic."""
     scheme, _, credentials = authorization.strip().partition(" ")
     try:
         if scheme.lower() != "basic":

@@ -1,8 +1,8 @@
 """The broker's side of SCRAM-SHA-256 and SCRAM-SHA-512, including logins with delegation tokens.
 
 An exchange does not reveal which users exist. For a user that does not exist, the broker sends the same salt each time,
-and refuses the proof after as much work as for a wrong password. A login costs a few HMACs, whatever the number of
-iterations of the password. For a delegation token, the user name is the token's id, and the password is its HMAC in
+and refuses the proof after as much work as for a wrong password. A login costs a few HMACs, regardless of the
+password's iteration count. For a delegation token, the user name is the token's id, and the password is its HMAC in
 base64. Source: docs/spec/security.md#s2-3, #s2-6; RFC 5802.
 """
 
@@ -52,7 +52,7 @@ class UsersOfImage:
     def __init__(
         self, mechanism: ScramMechanism, credentials: Callable[[], ScramCredentials], tokens: TokenLogins | None = None
     ) -> None:
-        """Creates the lookup for one mechanism. tokens: None if delegation tokens are disabled"""
+        """Creates the lookup for one mechanism. `tokens` is None if delegation tokens are disabled."""
         self._mechanism = mechanism.value
         self._credentials = credentials
         self._tokens = tokens
@@ -154,8 +154,8 @@ class Identities(Protocol):
     def user(self, name: str) -> ScramIdentity | None: ...
 
     def token(self, token_id: str, salt: bytes, now_ms: int) -> ScramIdentity | None:
-        """Returns the identity of a delegation token, or None if the token does not exist or has expired. salt: used to
-        salt the token's HMAC"""
+        """Returns the identity of a delegation token, or None if the token does not exist or has expired. `salt` is
+        used to salt the token's HMAC."""
 
 
 USER = "User:"

@@ -85,8 +85,7 @@ class Accounts:
 
 
 def offers_of(settings: ListenerSettings, accounts: Accounts, retained: Offers | None = None) -> Offers:
-    """Returns the mechanisms of a SASL listener. Raises CannotStart. retained: mechanisms that must not be set up
-    again"""
+    """Returns the mechanisms of a SASL listener. Raises CannotStart. Mechanisms in `retained` are not set up again."""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:

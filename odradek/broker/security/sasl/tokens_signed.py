@@ -117,5 +117,5 @@ def _is_signed(parts: TokenParts, algorithm: str, key: VerificationKey) -> bool:
 
     try:
         return get_default_algorithms()[algorithm].verify(parts.signed, key.key, parts.signature)
-    except Exception:  # if these bytes of an unknown peer make the library raise any error, the signature is not valid
+    except Exception:  # whatever error the bytes of an unknown peer cause in the library, the signature is invalid
         return False

@@ -42,7 +42,7 @@ class Store:
     """A keystore or a truststore, which is a file, or PEM text in the settings.
 
     type          PEM, PKCS12 or JKS; the default is JKS, which Java also uses for PKCS12 files
-    setting       full name of the setting with the location or with the text, for use in messages
+    setting       full name of the setting that contains the location or the text, for use in messages
     inline        PEM text; for a keystore, this is the key and the chain
     key_password  None if the key is not encrypted, or is encrypted with the store's password
     """

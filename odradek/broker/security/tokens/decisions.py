@@ -62,7 +62,7 @@ def renew_token(
 ) -> tuple[int, Message]:
     """Renews a token. Returns its new expiry time and the record to write. Raises KafkaError.
 
-    period_ms: 0 or less for the longest possible period
+    A `period_ms` of 0 or less requests the longest possible period.
     """
     token = _found(tokens, rules, proof, principal)
     _require_lives(token, now_ms)
@@ -74,9 +74,10 @@ def renew_token(
 def expire_token(
     tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal: str, period_ms: int, now_ms: int
 ) -> tuple[int, Message]:
-    """Sets the expiry time of a token. Returns that time and the record to write. Raises KafkaError.
+    """Sets the expiry time of a token to `period_ms` from now. Returns the expiry time and the record to write. Raises
+    KafkaError.
 
-    period_ms: time from now to the expiry; less than 0 to remove the token immediately
+    A negative `period_ms` removes the token immediately.
     """
     token = _found(tokens, rules, proof, principal)
     if period_ms < 0:

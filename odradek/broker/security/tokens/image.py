@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A delegation token. owner, requester, renewers: principals, such as `User:alice`. The token's HMAC is not stored,
-    because it can be calculated from the id and a secret of the broker."""
+    """A delegation token. `owner`, `requester` and `renewers` are principals, such as `User:alice`. The token's HMAC is
+    not stored, because it can be calculated from the id and a secret of the broker."""
 
     token_id: str
     owner: str
@@ -24,8 +24,8 @@ class DelegationToken:
     max_ms: int  # time after which the token can no longer be renewed
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Returns whether the principal may renew and expire the token. Only the owner, the requester and the renewers
-        may."""
+        """Returns whether the principal may renew and expire the token, as its owner, its requester or one of its
+        renewers."""
         return principal in (self.owner, self.requester, *self.renewers)
 
     @property

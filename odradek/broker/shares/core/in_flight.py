@@ -3,9 +3,9 @@
     start offset     first offset that is not finished; every offset below it is finished
     next offset      first offset that has not been considered yet; equal to the start offset if nothing is tracked
 
-A range that was acquired at once is a `TrackedBatch` with one `Span`. Spans are split when their offsets get different
-states, and are never joined again. So 500 records that are acquired and acknowledged together need only one batch and
-one span. Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
+A range that was acquired in one step is a `TrackedBatch` with one `Span`. Spans are split when their offsets get
+different states, and are never joined again. Therefore, 500 records that are acquired and acknowledged together need
+only one batch and one span. Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Span:
 
     member_id         the member that has acquired the offsets; NOBODY unless they are ACQUIRED or TX_PENDING
     lock_deadline_ms  when the member's lock expires
-    in_transition     whether a state write that will change the offsets is still unanswered; until then, nothing else
-                      may change the offsets
+    in_transition     whether a state write that will change the offsets is still unanswered; until it is answered,
+                      nothing else may change the offsets
     is_overdue        whether the lock expired during an unanswered state write or while the offsets were TX_PENDING
     pending           the pending acknowledgement if the offsets are TX_PENDING or about to become so
     cause             why the offsets are ARCHIVING or about to become so; None if they were loaded as ARCHIVING
@@ -208,7 +208,8 @@ class InFlight:
     complete_count        the number of finished offsets at or above the start offset (KIP-1226)
     earliest_deadline_ms  the earliest time at which a lock may expire; None if nothing is locked
     gap_start             first offset in the gaps between loaded batches that may still contain unread records; None if
-                          no gap can. The first acquisition beyond the loaded batches proves that the gaps are empty
+                          there are no such gaps. The first acquisition beyond the loaded batches proves that the gaps
+                          are empty
     archiving             offsets that have become ARCHIVING and that `take_archiving` has not returned yet
     """
 

@@ -159,8 +159,8 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: Limits, now_ms: int
     ) -> StateWrite | None:
-        """Begins to apply the acknowledgements: all of them or, if one is invalid, none. However, locks that were
-        renewed before the invalid acknowledgement was found stay renewed.
+        """Starts applying the acknowledgements. If one of them is invalid, none is applied, except that locks renewed
+        before the invalid acknowledgement was found remain renewed.
 
         returns  the write that must be stored before the member receives a response; None if nothing changes
         raises   KafkaError INVALID_RECORD_STATE, INVALID_REQUEST
