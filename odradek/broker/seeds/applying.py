@@ -306,7 +306,7 @@ class _Seeding:
 def _batches(
     seeded: Sequence[SeedRecord], partition_count: int, now_ms: int, empty: Container[int]
 ) -> dict[int, tuple[bytearray, int]]:
-    """Returns one batch and its number of records for each partition in `empty` for which there are records. Raises
+    """For each partition in `empty` that receives records, returns one batch and its number of records. Raises
     SeedError."""
     records: dict[int, list[NewRecord]] = defaultdict(list)
     for partition, record in _with_partitions(seeded, partition_count):

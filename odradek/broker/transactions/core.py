@@ -282,7 +282,7 @@ class TransactionCore:
         inputs: DecisionInputs,
         pending: frozenset[TopicPartition] = NOTHING,
     ) -> Outcome[int]:
-        """Processes the result of sending markers. The response is the number of markers still pending.
+        """Processes the result of sending markers. The response is the number of partitions that still need a marker.
 
         written  partitions whose marker is in the log or no longer needed
         pending  partitions whose marker is still being written; the sender will report their result later

@@ -2,10 +2,10 @@
 records.
 
 Acknowledgements in a producer's transaction (KIP-1289) are stored as `PendingRange`s until a marker ends the
-transaction. The transaction coordinator raises the producer epoch when it decides a transaction (KIP-890), so the
-marker carries the epoch that follows the transaction's own. A marker with the transaction's own epoch belongs to the
-previous transaction. An `Outcome` is only a decision: the caller appends its records, replays them, and then sends the
-response. Source: docs/spec/share-groups.md#s4, #s5-7, #s5-12.
+transaction. The transaction coordinator raises the producer epoch when it decides a transaction (KIP-890), so a
+transaction's marker carries the epoch after the transaction's own epoch. A marker with the transaction's own epoch
+belongs to the previous transaction. An `Outcome` is only a decision: the caller appends its records, replays them, and
+then sends the response. Source: docs/spec/share-groups.md#s4, #s5-7, #s5-12.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StateBatch(NamedTuple):
 
 ACCEPT, REJECT = 1, 3  # the acknowledgement types that can be pending in a transaction
 # DEAD_LETTER is a rejection made while the group had a dead-letter queue; a commit marker makes the record ARCHIVING.
-# The type is only stored, and no request contains it.
+# This type exists only in stored records, not in requests.
 DEAD_LETTER = 16
 MAX_EPOCH = 2**15 - 1
 # The lowest transaction.version at which the epoch of a marker identifies the marker's transaction.
@@ -82,7 +82,7 @@ FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK = 2
 
 
 class Resolution(Enum):
-    """How a pending acknowledgement ended. The values are stored on disk as bytes."""
+    """The way in which a pending acknowledgement ended. The values are stored on disk as bytes."""
 
     ABORTED = 0
     COMMITTED = 1
@@ -150,8 +150,8 @@ class ResolvedRange(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """The content of a transaction marker. `transaction_version` comes from WriteTxnMarkers v2. A marker in a log does
-    not contain it; version 2 is then assumed."""
+    """The content of a transaction marker. `transaction_version` comes from WriteTxnMarkers v2. Markers in a log do not
+    contain the version, so version 2 is assumed for them."""
 
     producer_id: int
     producer_epoch: int
@@ -160,8 +160,8 @@ class TransactionEnd(NamedTuple):
 
 
 def resolution_by(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """Returns how a marker ends a pending acknowledgement of this producer id and epoch. Returns None if the marker
-    belongs to another transaction.
+    """Returns the resolution that a marker gives to a pending acknowledgement with this producer id and epoch. Returns
+    None if the marker belongs to another transaction.
 
     If the marker's epoch is higher than the epoch of this transaction's own marker, the transaction ended long ago and
     its own marker never arrived. The acknowledgement is then aborted.

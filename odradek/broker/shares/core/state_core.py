@@ -107,7 +107,7 @@ class StateCore:
             self._count_pending(entry.key, entry.overlay.record_count)
 
     def settle(self, outcome: object) -> None:
-        """Does nothing, because the records contain the whole state."""
+        """Does nothing, because the records contain the complete state."""
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         return Outcome(records=self._unrepeated(now_ms), may_split=True)
@@ -205,8 +205,9 @@ class StateCore:
         return Outcome(True, (record,), must_sync=must_sync)
 
     def end_transaction(self, ending: TransactionEnd, now_ms: int) -> Outcome[bool]:
-        """Records the ranges that a marker ends only because of its transaction version. Call this method after the
-        marker has been appended and replayed. A replay of the marker alone would not end these ranges (#s5-7)."""
+        """Stores the resolution of ranges that a marker ends only because of its transaction version. Call this method
+        after the marker has been appended and replayed. A replay of the marker alone would not end these ranges
+        (#s5-7)."""
         records = [
             entry.resolution_record(ended, self._config.updates_per_snapshot, now_ms)
             for entry in self._entries_of(ending.producer_id)
@@ -265,8 +266,8 @@ class StateCore:
         ]
 
     def stored_state(self, key: SharePartitionKey) -> StoredState | None:
-        """Returns the stored state, or None if the share partition was never initialised. Unlike `read`, this fences no
-        leader."""
+        """Returns the stored state, or None if the share partition was never initialised. Unlike `read`, this method
+        fences no leader."""
         entry = self._entries.get(key)
         return None if entry is None else entry.to_stored_state()
 

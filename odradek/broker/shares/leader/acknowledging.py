@@ -41,7 +41,7 @@ class AcknowledgedPartition(NamedTuple):
 
 
 class AcknowledgeResult(NamedTuple):
-    """The result for one partition. If another node leads the partition, `leader` names that node."""
+    """The result for one partition. If another node leads the partition, `leader` contains that node's id and epoch."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None

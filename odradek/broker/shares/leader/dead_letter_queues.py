@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.shares")
 
 RECORDS_PER_TURN: Final = 100
-READ_BYTES: Final = 1024 * 1024  # number of bytes to read from the source log at once
+READ_BYTES: Final = 1024 * 1024  # number of bytes per read from the source log
 PRODUCE_VERSION: Final = 13  # copies are validated like the records of a Produce request with this version
 ATTEMPTS: Final = 5
 FIRST_RETRY_MS: Final = 1_000  # pause before the first retry; doubled for each further retry
@@ -107,7 +107,7 @@ class DeadLetterCounts:
 
 
 class _CopyJob:
-    """The dead letters of one share partition that are to be copied. If the state epoch changes, a new job begins.
+    """The queued dead letters of one share partition. Each state epoch has a separate job.
 
     waiting    letters that have not been copied yet
     under_way  letters that are being copied
@@ -232,8 +232,8 @@ class DeadLetterQueues:
     def _next_turn(self) -> None:
         turn = self._turns[0]
         turn.resolve(None)
-        # Removed only after `resolve`: a turn that `resolve` adds then finds the list non-empty, and does not schedule
-        # another `_next_turn`.
+        # The turn is removed only after `resolve`, so a turn that `resolve` adds finds the list non-empty and does not
+        # schedule another `_next_turn`.
         self._turns.popleft()
         if self._turns:
             self._call_soon(self._next_turn)
@@ -254,7 +254,7 @@ class DeadLetterQueues:
         del self._copying[copying.key, copying.state_epoch]
 
     async def _copy(self, copying: _CopyJob, letters: Sequence[DeadLetter]) -> None:
-        """Writes copies of these records. If that fails, counts and logs the records that have no copy."""
+        """Writes copies of these records. If a write fails, counts and logs the records that have no copy."""
         group_id = copying.key.group_id
         counts = self._counts(group_id)
         before = counts.records

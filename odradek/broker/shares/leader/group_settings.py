@@ -1,5 +1,5 @@
-"""The settings of a share group. A group's own settings are recorded for the resource GROUP. If a group lacks a
-setting, the broker's value or the default applies.
+"""The settings of a share group. A group's own settings are the configs of its resource of type GROUP. If a group lacks
+a setting, the broker's value or the default applies.
 
 Parsed settings are cached until the group's settings change. `SharePartitionManager` then passes the new settings to
 the group's share partitions, so a changed setting takes effect with the next decision.

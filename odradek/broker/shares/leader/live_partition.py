@@ -432,7 +432,7 @@ class LiveSharePartition:
         return self._persister.write(self.key, self.state_epoch, self.leader_epoch, write, must_sync=must_sync)
 
     async def _store_and_wait(self, write: StateWrite) -> None:
-        """Stores a change and waits for the result. If that fails, undoes the change and raises KafkaError with an
+        """Stores a change and waits for the result. If storing fails, undoes the change and raises KafkaError with an
         error code that can be sent to clients."""
         core = self.core
         try:

@@ -119,7 +119,7 @@ class LiveShareFetch:
     # Waiting.
 
     def _park(self) -> None:
-        """Begins to wait for appends to the partitions. An append may also be a marker that makes earlier records
+        """Starts waiting for appends to the partitions. An append may also be a marker that makes earlier records
         readable."""
         if self._wait is None:
             self._wait = FetchWait(
@@ -250,7 +250,7 @@ class LiveShareFetch:
                 if read is not None and not read.starts_anew:
                     missing_bytes -= read.read_from_memory().size_bytes
             except (KafkaError, WouldBlock):
-                return True  # Errors are reported immediately, and records on disk always count as enough.
+                return True  # Errors are reported immediately, and records on disk are assumed to be enough.
             if missing_bytes <= 0:
                 return True
         return False
