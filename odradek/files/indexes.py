@@ -39,7 +39,7 @@ class OffsetIndex:
         return len(self._positions)
 
     def append(self, last_offset: int, position: int) -> None:
-        # first, because another thread may find the offset and then read the position
+        # The position is appended first, because another thread may find the offset and then read the position.
         self._positions.append(position)
         self._relative_offsets.append(last_offset - self._base_offset)
 

@@ -1,8 +1,8 @@
 """Encodes and decodes the manifest of a clean shutdown, which contains the size and CRC-32C of each file that has no
 checksum of its own.
 
-Facts are kept in the form that they have in the manifest, which is `size/crc`. They are only compared as strings, and
-every start reads the facts about all files of all logs, so converting them to numbers would be a waste of time. Layout:
+Facts stay strings of the form `size/crc`, as in the manifest. They are only compared for equality, and every start
+reads the facts about all files of all logs, so converting them to numbers would waste time. Layout:
 docs/formats/checkpoints.md.
 """
 

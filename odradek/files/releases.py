@@ -38,8 +38,8 @@ NONE: Final = Releases("", "")
 
 
 def release_order(release: str) -> tuple[int, ...]:
-    """Returns a sort key for a release. A string that is not a release counts as newer than all releases, because only
-    a later Odradek can have written it. An empty string counts as older than all of them."""
+    """Returns a sort key for a release. A string that is not a release sorts after all releases, because only a later
+    Odradek can have written it. An empty string sorts before all releases."""
     if not release:
         return ()
     parts = release.split(".")
@@ -56,7 +56,7 @@ def releases_in(data: bytes) -> Releases:
 
 
 def with_releases(data: bytes, releases: Releases) -> bytes:
-    """Returns the content of a meta.properties file with these releases. All other lines stay as they are."""
+    """Returns the content of a meta.properties file with these releases. All other lines remain unchanged."""
     own = (NEWEST_LINE.encode() + b"=", SINCE_LINE.encode() + b"=")
     other_lines = b"".join(
         line.rstrip(b"\r\n") + b"\n" for line in data.splitlines() if not line.strip().startswith(own)

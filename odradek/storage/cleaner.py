@@ -221,7 +221,7 @@ class CleanerPass:
         found, keys = self._found, self._keys
         keys.end_offset = found.first_dirty_offset
         # Read the indexes up to the end of the log: the marker of an aborted transaction may lie beyond the end of the
-        # pass, or beyond the last key that fits into the map. The records of that transaction must not count as
+        # pass, or beyond the last key that fits into the map. The records of that transaction must not be treated as
         # committed.
         indexes = [segment.txn_index.entries() for segment in (*self._segments, *self._later_segments)]
         aborted = [txn for entries in (*indexes, self._active_aborted) for txn in entries]

@@ -33,8 +33,8 @@ class PassTransactions:
         self._aborting: dict[int, AbortedTxn] = {}  # by producer id, aborted transactions whose marker is not read yet
         self._aborted_seen: set[int] = set()  # producers in `_aborting` with at least one record so far
         self._committed_seen: set[int] = set()  # producers with committed records whose marker is not read yet
-        # Aborted transactions that still have records, for the new transaction index. Each is added when its marker is
-        # read.
+        # Aborted transactions that still have records, for the new transaction index. Each transaction is added when
+        # its marker is read.
         self.still_indexed: list[AbortedTxn] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:

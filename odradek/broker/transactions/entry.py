@@ -2,9 +2,9 @@
 transactional id contains the entry.
 
 A transition returns the new entry to record, including its epochs. `transaction_version` is the cluster's finalised
-level. At level 0 a record has no field for the version of a step, so every step counts as version 0. When the epochs of
-a producer id are used up, a step needs a new producer id, and returns PRODUCER_ID_NEEDED if the caller has not provided
-one. Source: docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
+level. At level 0 a record has no field for the version of a step, so every step is recorded as version 0. When the
+epochs of a producer id are used up, a step needs a new producer id, and returns PRODUCER_ID_NEEDED if the caller has
+not provided one. Source: docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
 """
 
 from __future__ import annotations

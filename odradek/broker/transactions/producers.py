@@ -39,7 +39,7 @@ class Seals:
     """The sealed transactions that this process coordinates. Each transaction is stored under every producer id that
     could write into it.
 
-    by_producer  usually empty; callers test its truth before an append, because that test is very cheap
+    by_producer  usually empty, so callers first check whether it is empty, which is very cheap
     """
 
     __slots__ = ("by_producer",)
@@ -74,7 +74,7 @@ class TwoPhaseProducers:
 
     The cores of the transaction coordinator add the ids when they replay their records. Partitions look up the producer
     id of every transactional batch, because a leader does not look up the transactional id of an open transaction.
-    While some transactional ids are not loaded, every producer counts as a two-phase producer.
+    While some transactional ids are not loaded, every producer is treated as a two-phase producer.
     """
 
     __slots__ = ("are_all_known", "ids")

@@ -89,7 +89,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
 
 
 def coded_txn(transactional_id: str, value: bytes) -> Txn:
-    """Decodes a value of any layout with the generic codec. Raises MalformedMessage if that is impossible."""
+    """Decodes a value of any layout with the generic codec. Raises MalformedMessage if the value is invalid."""
     if len(value) < VERSION_BYTES:
         raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state has no version")
     version = SHORT.unpack_from(value)[0]

@@ -71,8 +71,8 @@ class OverdueFate(Enum):
 class PendingMarkers:
     """The markers that a decided transaction still needs.
 
-    must_sync  whether a marker only counts as written once it is synced, because no coordinator sends the marker again
-               after the transaction is complete
+    must_sync  whether a marker must be synced before it is considered written, because no coordinator sends the marker
+               again after the transaction is complete
     """
 
     transactional_id: str

@@ -75,8 +75,8 @@ def refuse(damage: DamagedLog) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive complete batches of one segment, which begin at `position`. Their headers have been checked, and also
-    their CRCs unless the caller declined that."""
+    """Consecutive complete batches of one segment, which begin at `position`. Their headers have been checked, and so
+    have their CRCs unless the caller disabled that check."""
 
     path: Path
     position: int

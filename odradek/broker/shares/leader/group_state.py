@@ -79,8 +79,8 @@ async def delete_state(broker: ShareBroker, group_id: str, partitions: Partition
 def submit_second_decision(
     broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], Outcome[bool]]
 ) -> None:
-    """Submits the group's second decision. If it cannot be recorded, the first decision counts as interrupted and is
-    made again later."""
+    """Submits the group's second decision. If it cannot be recorded, the first decision is treated as interrupted and
+    is made again later."""
     try:
         broker.groups.shard_for(group_id).submit(decide)
     except KafkaError as error:
