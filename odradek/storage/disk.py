@@ -247,7 +247,7 @@ FILE_MODE: Final = 0o600
 
 
 class RealDisk:
-    """The files of the operating system."""
+    """A disk that uses the files of the operating system."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         return RealFile(open_file(path, os.O_RDWR | (os.O_CREAT if create else 0), FILE_MODE))
@@ -325,7 +325,7 @@ class ChangeTrackingDisk(RealDisk):
     time can be corrected. Does not record writes to files that were already open."""
 
     def __init__(self) -> None:
-        self._noted: set[str] | None = None  # threads add paths to it, too
+        self._noted: set[str] | None = None  # threads also add paths to it
 
     def begin_notes(self) -> None:
         self._noted = set()

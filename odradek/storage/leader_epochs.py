@@ -63,7 +63,7 @@ class LeaderEpochs:
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Removes the epochs that end before the new start of the log. The epoch that contains the new start is kept,
-        and begins there."""
+        and now begins at the new start."""
         at = bisect_right(self._entries, start_offset, key=_START) - 1
         if at >= 0 and (at > 0 or self._entries[0][1] < start_offset):
             self._entries[: at + 1] = [(self._entries[at][0], start_offset)]

@@ -64,7 +64,7 @@ def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
     for name in others:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
     # Rename the log files last, because the next start repeats all these steps until the log files have their final
-    # names. Sync first, so that no index of an old segment can reappear after that.
+    # names. Sync first, so that no index of an old segment can reappear afterwards.
     disk.sync_directory(directory)
     for name in logs:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")

@@ -59,7 +59,7 @@ class Log:
         """Creates a log with the given state.
 
         jitter_ms   returns a random number of milliseconds below its argument, so that the segments of all logs do not
-                    roll at once
+                    roll at the same time
         """
         self._disk = disk
         self.directory = directory
@@ -69,7 +69,7 @@ class Log:
         self.config = config
         self._jitter_ms = jitter_ms
         self.log_start_offset = state.log_start_offset
-        self.log_end_offset = state.end_offset  # offset after the last written record; staged records do not count
+        self.log_end_offset = state.end_offset  # offset after the last written record; excludes staged records
         self.high_watermark = state.end_offset
         self.recovery_point = state.recovery_point
         self.offline_reason: str | None = None
@@ -101,7 +101,7 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """The offset below which every transaction is committed or aborted."""
-        if self.high_watermark != self.log_end_offset:  # a marker above the high watermark does not count yet
+        if self.high_watermark != self.log_end_offset:  # a marker above the high watermark has no effect yet
             return max(self._stable_offset, self.log_start_offset)
         first_unstable = self._producers.states.first_unstable_offset
         if first_unstable is None or first_unstable >= self.high_watermark:

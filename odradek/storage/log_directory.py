@@ -1,7 +1,7 @@
 """Opens and closes a data directory: its lock, its identity, its mark of a clean shutdown, and its logs.
 
     open   acquire the lock · read meta.properties and the checkpoints · remove the mark of a clean shutdown, durably,
-           before anything is written · write the release into meta.properties, if it is newer than the one there
+           before anything is written · write the release into meta.properties, if it is newer than the recorded release
     close  close every log · write the checkpoints · write the mark last, and only if every log closed without an error
 
 Layout: docs/formats/data-directory.md.
@@ -92,7 +92,8 @@ class LogDirectory:
         tail_cache: TailCache,
         left: dict[str, dict[str, str]],
     ) -> None:
-        """left   facts about the files of each directory, from the manifest of a clean shutdown"""
+        """Creates an object for a locked directory. `left` contains facts about the files of each directory, from the
+        manifest of a clean shutdown."""
         self._disk = disk
         self.path = path
         self._lock = lock
@@ -304,7 +305,7 @@ class LogDirectory:
         log.recovery_point = min(log.recovery_point, log.segments[last_kept(log.segments, offset)].base_offset)
         checkpointed = CheckpointFacts(log.recovery_point, log.log_start_offset)
         try:
-            self.write_checkpoints()  # first, because a log that ends below its recovery point counts as damaged
+            self.write_checkpoints()  # written first, because a log that ends below its recovery point is considered damaged
             cut_files(self._disk, log.directory, log.segments, offset)
             state = load_log(self._disk, log.directory, checkpointed, log.config, now_ms=now_ms)
         except (CorruptLog, OSError) as error:
@@ -381,7 +382,7 @@ class LogDirectory:
     # --- closing
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Closes every log, and marks the directory as cleanly shut down if that succeeds. Waits for the disk.
+        """Closes every log, and marks the directory as cleanly shut down if all logs were closed. Waits for the disk.
 
         raises   LogFailed, OSError: the next start will then read the logs. The lock is released in any case.
         """
@@ -447,13 +448,14 @@ class NewDirectories:
     """
 
     def __init__(self, disk: Disk, directories: dict[TopicPartition, tuple[str, bytes]]) -> None:
-        """directories   path and topic id of each directory, by partition"""
+        """Prepares the creation. `directories` contains the path and topic id of each directory, by partition."""
         self._disk = disk
         self._directories = directories
         self._made: set[TopicPartition] = set()
 
     def make(self) -> None:
-        """Creates the directories. Runs in a thread. If that fails, `create_log` tries again and reports the error."""
+        """Creates the directories. Runs in a thread. If a creation fails, `create_log` tries again and reports the
+        error."""
         for key, (path, topic_id) in self._directories.items():
             with suppress(OSError):
                 _make_partition_directory(self._disk, path, topic_id)

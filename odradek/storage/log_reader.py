@@ -245,7 +245,7 @@ class LogReader:
     __slots__ = ("_log", "_segments", "_tail")
 
     def __init__(self, log: LogBounds, segments: Segments, tail: LogTail) -> None:
-        """tail   the latest batches, if they are in memory"""
+        """Creates a reader. `tail` contains the latest batches if they are in memory."""
         self._log = log
         self._segments = segments
         self._tail = tail
@@ -394,7 +394,7 @@ class LogReader:
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """Returns the first record with the largest timestamp, or None if the log is empty.
 
-        Raises the same errors as `offset_for_timestamp`, and may wait for the disk as well.
+        Raises the same errors as `offset_for_timestamp`, and may also wait for the disk.
         """
         try:
             return find_max_timestamp(self._segments.all, self._log.max_record_bytes)

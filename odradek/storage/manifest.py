@@ -1,5 +1,5 @@
-"""Writes and reads the manifest of a clean shutdown, from which the next start detects files that have been damaged
-since.
+"""Writes and reads the manifest of a clean shutdown, with which the next start detects files that have been damaged in
+the meantime.
 
 Most of Kafka's files have no checksum: after a flipped bit, an index, checkpoint or topic id is wrong but still looks
 valid. Layout: docs/formats/checkpoints.md. How a start treats each kind of changed file:

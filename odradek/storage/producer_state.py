@@ -66,7 +66,7 @@ class CachedBatch:
 class ProducerEntry:
     producer_id: int
     producer_epoch: int
-    last_timestamp: int  # timestamp of its last batch, which may differ greatly from the clock
+    last_timestamp: int  # timestamp of the last batch, which may differ greatly from the clock
     coordinator_epoch: int | None = None  # coordinator epoch in the last marker
     current_txn_first_offset: int | None = None
     batches: tuple[CachedBatch, ...] = ()  # oldest first, at most WINDOW_BATCHES, all with producer_epoch
@@ -371,10 +371,8 @@ class ProducerStates:
         self._find_first_unstable()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets producers that have no open transaction and whose last batch is at least `expiration_ms` old.
-
-        returns   their ids
-        """
+        """Forgets producers that have no open transaction and whose last batch is at least `expiration_ms` old. Returns
+        their ids."""
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -400,7 +398,7 @@ class LogProducers:
     """The producers of one log, with their state (including staged batches) and their verifications.
 
     The `check_…` methods decide whether a batch may be appended, and change nothing; the `apply_…` methods apply it. As
-    in `ProducerStates`, `accept` is called after everything applied was written, and `roll_back` after the write
+    in `ProducerStates`, `accept` is called after all applied batches were written, and `roll_back` after the write
     failed.
     """
 

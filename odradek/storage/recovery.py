@@ -139,7 +139,7 @@ class _Loader:
 
     def _new_log_state(self, start_offset: int) -> LogState:
         state = new_log_state(self._disk, self._directory, now_ms=self._now_ms, start_offset=start_offset)
-        if self._checkpointed.is_clean and not start_offset:  # the log was empty at the shutdown, too
+        if self._checkpointed.is_clean and not start_offset:  # the log was also empty at the shutdown
             self._segments = state.segments
             state.leader_epochs = self._read_epochs()
             state.is_new = False
@@ -297,7 +297,7 @@ class _Loader:
                 self._check_not_synced(segment, end_position, end_offset)
                 self._remove_segments(
                     unread[at + 1 :]
-                )  # first, because a crash in between would leave a gap that looks intentional
+                )  # removed first, because a crash before their removal would leave a gap that looks intentional
                 self._truncate_segment(segment, end_position)
                 break
         if end_offset < recovery_point or (self._left and self._checkpointed.recovery_point not in (None, end_offset)):

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 NO_TIMESTAMP: Final = -1
 MIN_SLICE_BYTES: Final = 256 * 1024  # for smaller slices, the extra system calls cost more than copying
 _INDEX_INTERVAL_BYTES: Final = 4096  # distance between entries of a rebuilt index; any distance is valid
-_WALK_BYTES: Final = 4096  # bytes to read at once when looking for a batch: about one index interval
+_WALK_BYTES: Final = 4096  # bytes per read when looking for a batch: about one index interval
 
 
 class CorruptSegment(Exception):
@@ -70,7 +70,8 @@ class Segment:
         file_suffix: str = "",
         left: FactsByName = NO_FACTS,
     ) -> None:
-        """left   facts about the segment's index files in the manifest of a clean shutdown; empty without a manifest"""
+        """Creates a segment. `left` contains facts about its index files from the manifest of a clean shutdown; it is
+        empty if there is no manifest."""
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
@@ -413,7 +414,8 @@ class SegmentRow(NamedTuple):
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def end_offset(self, at: int) -> int | None:
-        """Returns the base offset of the segment after the one at index `at`, or None for the active segment."""
+        """Returns the base offset of the segment that follows the segment at index `at`, or None for the active
+        segment."""
         return self.base_offsets[at + 1] if at + 1 < len(self.base_offsets) else None
 
 

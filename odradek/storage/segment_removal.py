@@ -24,7 +24,7 @@ def count_deletable(
     now_ms: int,
     relied_on_from: int | None = None,
 ) -> int:
-    """Returns how many of the oldest segments can be deleted. If that is all of them, the caller must roll first.
+    """Returns how many of the oldest segments can be deleted. If all segments can be deleted, the caller must roll first.
 
     1. Segments entirely below the log start offset, for every `cleanup.policy`. If the policy includes `delete`, also:
     2. as many as possible while at least `retention.bytes` remain,
@@ -168,7 +168,7 @@ class SegmentReplacement:
         for segment in reversed(self.new):
             segment.keep_open()
             self._rename(segment, SWAP)
-            # synced now, so that the last segment cannot become `.swap` before the others
+            # Sync now, so that the last segment cannot become `.swap` before the others.
             self._disk.sync_directory(self._directory)
 
     def belongs_to(self, guard: DirectoryGuard) -> None:

@@ -15,9 +15,10 @@ def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, Ba
     """Yields the position, header and bytes of each batch from the start of the file up to the first invalid batch.
 
     first_offset  minimum base offset of the first batch; later offsets must ascend
-    cost          every byte is read once; the bytes of a batch are only valid until the next batch is requested
-    caution       the iteration ends in the same way at an incomplete batch, zeros, a wrong CRC and the end of the file.
-                  The caller must distinguish these cases by the last position and the recovery point.
+
+    Every byte is read once. The bytes of a batch are only valid until the next batch is requested. The iteration ends
+    in the same way at an incomplete batch, zeros, a wrong CRC and the end of the file, so the caller must distinguish
+    these cases by the last position and the recovery point.
     """
     position, size_bytes = 0, segment.size_bytes
     portion, portion_position = memoryview(b""), 0

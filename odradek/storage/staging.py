@@ -18,7 +18,7 @@ from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.segment import Segment
 
 DEFAULT_BUDGET_BYTES: Final = 32 * 1024 * 1024
-ENTRY_OVERHEAD_BYTES: Final = 200  # size of an entry without its batch, so that tiny batches count as well
+ENTRY_OVERHEAD_BYTES: Final = 200  # size of an entry without its batch, so that tiny batches also use up the budget
 _COMPACT_AT: Final = 1024
 NO_NUMBERS: Final[list[int]] = []  # shared by all tails without batches, and never modified
 NO_BATCHES: Final[list[Buffer | None]] = []
@@ -80,7 +80,8 @@ class Staging:
     __slots__ = ("_active", "_begin_run", "_tip", "next_offset", "runs")
 
     def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], StagedRun]) -> None:
-        """begin_run   creates the run of a new segment that begins at `next_offset`; called with `now_ms`"""
+        """Creates a staging area. `begin_run` receives the current time in ms, and creates the run of a new segment
+        that begins at `next_offset`."""
         self._begin_run = begin_run
         self.continue_in(active, next_offset)
 
@@ -290,7 +291,7 @@ class LogTail:
         return views, limit_position - start_position, start_position
 
     def _drop_first(self) -> int:
-        """Removes the oldest entry. Returns the number of bytes that this frees."""
+        """Removes the oldest entry. Returns the number of bytes freed."""
         if self._cleared:
             self._cleared -= 1
             return 0

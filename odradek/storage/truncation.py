@@ -1,4 +1,4 @@
-"""Truncates a log by removing everything at or above an offset from its files. This happens, for example, when a
+"""Truncates a log by removing everything at or above an offset from its files. For example, a log is truncated when a
 replica that lacks these records becomes leader.
 
 Source: Kafka's UnifiedLog.truncateTo. The batch that contains the offset is removed as a whole.
@@ -16,8 +16,8 @@ def last_kept(segments: Sequence[Segment], offset: int) -> int:
 
 
 def cut_files(disk: Disk, directory: str, segments: Sequence[Segment], offset: int) -> None:
-    """Removes all batches that are not entirely below `offset`, beginning with the last one, so that a crash in between
-    leaves no gap. Recovery must fix the indexes and producer snapshots afterwards. Waits for the disk. Raises
+    """Removes all batches that are not entirely below `offset`, beginning with the last one, so that a crash during the
+    removal leaves no gap. Recovery must fix the indexes and producer snapshots afterwards. Waits for the disk. Raises
     OSError."""
     last_index = last_kept(segments, offset)
     for segment in reversed(segments[last_index + 1 :]):

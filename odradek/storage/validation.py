@@ -45,7 +45,7 @@ from odradek.storage.record_errors import record_errors
 
 FIRST_VERSION_WITH_ZSTD: Final = 7  # first version of Produce that allows zstd
 # Reading records from bytes is faster than from a memoryview. If the records are small, and the batch is at most this
-# large, that outweighs the cost of copying the batch.
+# large, this advantage outweighs the cost of copying the batch.
 FASTER_AS_BYTES: Final = 64 * 1024
 SMALL_RECORD_BYTES: Final = 512  # limit for the average size of the records
 _MAGIC_POSITION: Final = 16
@@ -57,7 +57,7 @@ _MAX_SIZE_VARINT_BYTES: Final = 5  # maximum size of the varint before a record
 # Limits for checks on the loop. They allow reading records for about 5 ms, and exclude compressed batches that could
 # become very large.
 CHEAP_RECORDS: Final = 10_000
-# uncompressed records up to this size are always cheap, because each one has at least 7 bytes
+# Uncompressed records up to this total size are always cheap, because each record has at least 7 bytes.
 ALWAYS_CHEAP_BYTES: Final = 7 * CHEAP_RECORDS
 CHEAP_COMPRESSED_BYTES: Final = 16 * 1024
 CHEAP_OPENED_BYTES: Final = 1024 * 1024

@@ -30,7 +30,7 @@ class Verification:
 
     guard: VerificationGuard
     created_ms: int
-    # lowest sequence of the batches to verify; None for batches that the broker writes itself, which have no sequences
+    # Lowest sequence of the batches to verify; None for batches that the broker writes itself, which have no sequences.
     lowest_sequence: int | None
     producer_epoch: int
     supports_epoch_bump: bool  # whether the Produce request itself adds the partition to the transaction
@@ -91,8 +91,8 @@ class Verifications:
         self._removed.clear()
 
     def roll_back(self) -> None:
-        """Undoes the changes since the last `accept`, because the batches were not written. A verification that has
-        begun in the meantime is kept."""
+        """Undoes the changes since the last `accept`, because the batches were not written. A verification that was
+        started in the meantime is kept."""
         for producer_id, removed in reversed(self._removed):
             self._by_producer.setdefault(producer_id, removed)
         self._removed.clear()

@@ -33,7 +33,8 @@ send_file: Callable[[int, int, int, int], int]
 copy_range: Callable[[int, int, int, int], int]
 sync: Callable[[int], None]
 
-# Locks for the functions that seek first, chosen by descriptor. Two threads that use different files rarely share one.
+# Locks for the functions that seek first, chosen by descriptor. Two threads that use different files rarely share a
+# lock.
 _locks: Final = [Lock() for _ in range(64)]
 
 
@@ -224,7 +225,7 @@ else:
 
 
 def _sync_tree(path: str) -> None:
-    """Syncs a directory and its contents. The last call also flushes the drive's cache, for all files before it."""
+    """Syncs a directory and its contents. The last call also flushes the drive's cache for all of these files."""
     for directory, _, names in os.walk(path):
         for name in names:
             try:

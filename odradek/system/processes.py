@@ -47,7 +47,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def on_stop(loop: asyncio.AbstractEventLoop, action: Callable[[signal.Signals], None]) -> None:
-    """Calls `action` on the loop for each signal that tells this process to stop. Must be called in the main thread."""
+    """Calls `action` on the loop for each stop signal that this process receives. Must be called in the main thread."""
     try:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, action, number)

@@ -68,7 +68,8 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
 
 
 async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> None:
-    """Like `visit_in_slices`, but advances an iterator. Use it for work in which a single item may take several steps."""
+    """Like `visit_in_slices`, but advances an iterator. Use it for work in which a single item may take several steps
+    to process."""
     is_over = False
     while not is_over:
         async with watch.slices:

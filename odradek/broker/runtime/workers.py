@@ -39,7 +39,8 @@ class Workers(Protocol):
     """Runs jobs in threads, in parallel with the loop: fdatasync, cold reads, large batches, deletions."""
 
     def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
-        """Runs `job` in a thread, then calls `then` with the result on the loop thread. Jobs may finish in any order."""
+        """Runs `job` in a thread, then calls `then` with the result on the loop thread. Jobs may finish out of
+        order."""
 
 
 def outcome_of(job: Callable[[], T]) -> JobResult[T]:

@@ -274,7 +274,8 @@ class QuotaMeter:
         return self._record_use(PRODUCER_BYTE_RATE, size_bytes, now_ms)
 
     def record_fetch(self, size_bytes: int, now_ms: float) -> int:
-        """Records a response of this size. A negative `size_bytes` cancels the record of a response that is not sent."""
+        """Records a response of this size. A negative `size_bytes` cancels an earlier record of a response that is not
+        sent."""
         return self._record_use(CONSUMER_BYTE_RATE, size_bytes, now_ms)
 
     def record_handling(self, time_s: float, now_ms: float) -> int:
