@@ -305,7 +305,8 @@ class LogDirectory:
         log.recovery_point = min(log.recovery_point, log.segments[last_kept(log.segments, offset)].base_offset)
         checkpointed = CheckpointFacts(log.recovery_point, log.log_start_offset)
         try:
-            self.write_checkpoints()  # written first, because a log that ends below its recovery point is considered damaged
+            # The checkpoints are written first, because a log that ends below its recovery point is considered damaged.
+            self.write_checkpoints()
             cut_files(self._disk, log.directory, log.segments, offset)
             state = load_log(self._disk, log.directory, checkpointed, log.config, now_ms=now_ms)
         except (CorruptLog, OSError) as error:
@@ -382,7 +383,7 @@ class LogDirectory:
     # --- closing
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Closes every log, and marks the directory as cleanly shut down if all logs were closed. Waits for the disk.
+        """Closes every log, and marks the directory as cleanly shut down if no error occurs. Waits for the disk.
 
         raises   LogFailed, OSError: the next start will then read the logs. The lock is released in any case.
         """

@@ -24,7 +24,7 @@ def count_deletable(
     now_ms: int,
     relied_on_from: int | None = None,
 ) -> int:
-    """Returns how many of the oldest segments can be deleted. If all segments can be deleted, the caller must roll first.
+    """Returns how many of the oldest segments can be deleted. If all of them can, the caller must roll first.
 
     1. Segments entirely below the log start offset, for every `cleanup.policy`. If the policy includes `delete`, also:
     2. as many as possible while at least `retention.bytes` remain,
