@@ -15,8 +15,8 @@ ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackTy
 
 TEXT, JSON = "text", "json"
 LOG_FORMATS = (TEXT, JSON)
-MAX_LINE_LENGTH = 4_000  # maximum characters of a message, or of one line of a traceback
-MAX_LINES = 1_000  # maximum lines of a traceback; an error's message alone can have a large number of lines
+MAX_LINE_LENGTH = 4_000  # maximum number of characters of a message, or of one line of a traceback
+MAX_LINES = 1_000  # maximum number of lines of a traceback; an error's message alone can have many lines
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
 # The environment variables that the apache/kafka image uses. The second variable contains `logger=LEVEL` pairs,

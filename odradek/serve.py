@@ -1,6 +1,6 @@
 """`odradek serve`: reads the command line, runs the broker, and shuts it down cleanly.
 
-To keep startup fast, it only imports modules that the broker needs before it accepts the first connection.
+To keep startup fast, it imports only modules that the broker needs before it accepts the first connection.
 """
 
 from __future__ import annotations

@@ -52,10 +52,10 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 BROKER_DEFAULT_VALUE = -1
-FENCED_AT_ONCE = 500  # producers to fence at the same time; each needs a separate request
+FENCED_AT_ONCE = 500  # maximum number of producers fenced concurrently; each needs its own request
 DELETED_BY_NAME = 5  # last version of DeleteTopics with a plain list of topic names
-# First version of EndTxn that is safe to repeat: a broker recognises the repeated
-# request until the next transaction has ended.
+# First version of EndTxn that is safe to repeat, because the broker recognises a repeated request until the next
+# transaction ends.
 END_TXN_OF_ONE_EPOCH = 5
 EPOCHS_PER_TRANSACTION = 2  # lowest level of transaction.version that gives each transaction its own epoch
 UNEXPECTED_END_ERRORS = frozenset(
@@ -405,11 +405,11 @@ class Admin(ConnectedClient):
     ) -> None:
         """Aborts the open transaction of a producer in one partition by writing an abort marker there.
 
-        This is meant for a hanging transaction, which no coordinator will ever end. `describe_producers` returns the
-        arguments to pass.
+        Use it for a hanging transaction, which no coordinator will ever end. `describe_producers` returns the arguments
+        to pass.
 
         No coordinator is contacted. If the transaction does have a coordinator, then neither the coordinator nor the
-        other partitions are informed of the abort, and a later commit would be incomplete. Prefer `fence_producers`, or
+        other partitions learn of the abort, and a later commit would be incomplete. Prefer `fence_producers`, or
         `odradek transactions abort`, which checks for a coordinator first.
 
         coordinator_epoch   as returned by `describe_producers`
@@ -428,12 +428,11 @@ class Admin(ConnectedClient):
     async def end_transaction(self, transactional_id: str, state: PreparedTxnState, *, committed: bool) -> None:
         """Commits or aborts a transaction that another process has prepared.
 
-        Returns once the transaction has this outcome, whether it was decided now or earlier. The call may be repeated
-        any number of times, provided that no other transaction begins under the transactional id. The outcome is
-        certain only if the call returns.
+        Returns once the transaction has ended this way, even if it was ended earlier. The call is safe to repeat as
+        long as no other transaction begins under the transactional id. The outcome is certain only if the call returns.
 
-        Raises ProducerFenced if the transaction did not end this way and no longer can: it had the other outcome, an
-        operator or a newer producer has taken over, or another transaction has begun under the id. Raises ClientError
+        Raises ProducerFenced if the transaction can no longer end this way: it had the other outcome, an operator or a
+        newer producer has taken over, or another transaction has begun under the id. Raises ClientError
         (UNSUPPORTED_VERSION) if the cluster's transaction.version is below 2. After any other error the outcome is
         unknown. Does nothing for the empty state, which identifies no transaction.
         """

@@ -34,7 +34,7 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 T = TypeVar("T")
 
 ISOLATION_LEVELS = {level.name.lower(): level for level in IsolationLevel}
-PER_POLL = 500  # default limit of records per poll
+PER_POLL = 500  # default maximum number of records per poll
 
 
 class Consumer(ConnectedClient):
@@ -322,7 +322,8 @@ class Consumer(ConnectedClient):
         """Returns undecoded batches by partition, for `odradek.client.columns.read_records`, or an empty dict after
         `timeout_ms`.
 
-        The position moves past all returned batches. Neither CRCs nor records are checked; that is up to the caller.
+        The position moves past all returned batches. The consumer checks neither CRCs nor records, so the caller must
+        check them.
 
         Raises the errors of `getmany`, except the one for damaged records: OffsetOutOfRange, AuthorizationFailed,
         ClientError if the group does not accept this member, and IllegalState.
@@ -476,8 +477,8 @@ class Consumer(ConnectedClient):
         self._is_polling = True
         self._metrics.polls.begin_poll()
         try:
-            # Without this pause, an application that only takes records would leave
-            # no time for Fetch and Heartbeat requests.
+            # Without this pause, an application that only takes records would leave no time for Fetch and Heartbeat
+            # requests.
             await asyncio.sleep(0)
             while True:
                 self._change.clear()  # any later change ends the wait below

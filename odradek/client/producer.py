@@ -246,20 +246,20 @@ class Producer(ConnectedClient):
     async def close(self, *, timeout_ms: float | None = None) -> None:
         """Closes the producer. If it has no transactional id, first sends all records that were passed to `send`.
 
-        An open transaction is aborted, and its unsent records are discarded. A prepared transaction stays prepared.
+        An open transaction is aborted, and its unsent records are discarded. A prepared transaction remains prepared.
 
         Gives up after `timeout_ms`. If `timeout_ms` is not given and no broker answers, sending the records takes up to
         `delivery_timeout_ms`, and an abort takes up to `request_timeout_ms` plus `max_block_ms`. Errors are not raised
-        here: the futures of failed records report them, and a transaction that could not be aborted ends by its
-        timeout.
+        here: the futures of failed records report them, and the broker aborts a transaction that could not be aborted
+        here when the transaction times out.
         """
         if self._is_closed:
             return
         self._is_closed = True
         try:
             if self._sender is not None:
-                # If the abort fails here, the transaction is aborted by its timeout, or by the
-                # next producer with this transactional id.
+                # If the abort fails here, the transaction is aborted by its timeout, or by the next producer with this
+                # transactional id.
                 with suppress(TimeoutError, ClientError):
                     async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                         await self._finish(self._sender)
@@ -318,8 +318,8 @@ class Producer(ConnectedClient):
         if self._session is not None:
             self._session.note_sending()
         if is_batch_full:
-            # A batch has just been sent. Let the event loop read responses, even if
-            # the application never pauses between calls.
+            # A batch has just been sent. Let the event loop read responses, even if the application never pauses
+            # between calls.
             await asyncio.sleep(0)
         return cast("asyncio.Future[RecordMetadata]", future)
 
@@ -391,11 +391,11 @@ class Producer(ConnectedClient):
     # Transactions.
 
     async def init_transactions(self, keep_prepared: bool = False) -> PreparedTxnState | None:
-        """Registers the transactional id. This fences earlier producers with the same id, and aborts any transaction
+        """Registers the transactional id, which fences earlier producers with the same id and aborts any transaction
         that they left open. Call it once, before the first transaction.
 
-        keep_prepared   do not abort a prepared transaction, but return its state, or None if there is none. The
-                        transaction can then only be committed, aborted or completed.
+        keep_prepared   do not abort a prepared transaction, but return its state, or None if no transaction is
+                        prepared. The transaction can then only be committed, aborted or completed.
 
         Raises RetriableError if the coordinator does not answer within `max_block_ms`; the call can be repeated. Raises
         IllegalState without a transactional id, or if the call has already succeeded. Raises AuthorizationFailed, or
@@ -412,7 +412,7 @@ class Producer(ConnectedClient):
     async def begin_transaction(self) -> None:
         """Begins a transaction.
 
-        This usually needs no request. The broker is contacted only if a transaction has just been recovered
+        The call usually sends no request. The broker is contacted only if a transaction has just been recovered
         (`keep_prepared=True`), or if the cluster's transaction.version has changed. Raises RetriableError if the broker
         does not answer within `max_block_ms`; IllegalState before `init_transactions`, or if a transaction is open.
         """
@@ -599,7 +599,7 @@ class Producer(ConnectedClient):
         return outboxes
 
     async def _wait_for_room(self, sender: Sender, ends_at: float) -> None:
-        """Waits until there is room in the buffer. Raises RetriableError if there is none by `ends_at`."""
+        """Waits until there is room in the buffer, but at most until `ends_at`. Raises RetriableError on timeout."""
         while sender.backlog.buffered_bytes > self._buffer_memory:
             try:
                 await sender.backlog.wait_for_room(ends_at - time.monotonic())
@@ -608,8 +608,8 @@ class Producer(ConnectedClient):
                 raise
 
     def _refusal(self, text: str, code: ErrorCode | None) -> ClientError:
-        """Returns the error for a record that was not accepted. In a transaction, this also forces an abort. Otherwise
-        the transaction could be committed without the record, and the loss would go unnoticed."""
+        """Returns the error for a record that was not accepted. In a transaction, the error also forces an abort,
+        because the transaction could otherwise be committed without the record, and the loss would go unnoticed."""
         if self._session is None:
             return ClientError(text, code)
         error = AbortableError(text, code)

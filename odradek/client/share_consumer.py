@@ -101,8 +101,9 @@ class ShareConsumer(ConnectedClient):
                                     explicit: each record must be acknowledged before the next `getmany`, either by
                                     `acknowledge` or in a producer's transaction
                                     (`send_share_acknowledgements_to_transaction`).
-                                    transactional: like explicit, except that `getmany` does not require it. Records
-                                    that were not acknowledged are delivered again when their locks expire.
+                                    transactional: like explicit, but `getmany` does not require acknowledgements.
+                                    Records that were not acknowledged are delivered again when their locks
+                                    expire.
         share_acquire_mode          batch_optimized: acquires whole batches of the log, which may exceed
                                     `max_poll_records`;
                                     record_limit: never acquires more than `max_poll_records`
@@ -299,8 +300,8 @@ class ShareConsumer(ConnectedClient):
         """Returns metadata that identifies this member, for `Producer.send_share_acknowledgements_to_transaction`.
         Waits until the member has joined its group.
 
-        Call this again for each transaction, because the member's epoch changes. It may be called while another task
-        waits in `getmany`.
+        Call this method again for each transaction, because the member's epoch changes. The call is allowed while
+        another task waits in `getmany`.
 
         timeout_ms   how long to wait until the group accepts the member, and for brokers that cannot be reached;
                      `default_api_timeout_ms` if left out
@@ -336,7 +337,7 @@ class ShareConsumer(ConnectedClient):
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
         """The duration of acquisition locks in ms, as last reported by the brokers, or None before the first response.
-        If brokers report different durations, this is the shortest."""
+        If brokers report different durations, the value is the shortest of them."""
         found = [leader.lock_timeout_ms for leader in self._fetcher.leaders if leader.lock_timeout_ms is not None]
         return min(found, default=None)
 

@@ -3,7 +3,7 @@ that owns the row.
 
 Every recovery increments `generation`. A writer stores its state only if it finds its own generation in the row, in the
 same database transaction as the application's rows. After a recovery, therefore, no earlier writer can commit, and the
-recovery sees the state of the last writer that did (docs/adr/0010-a-dual-write-takes-the-row-first.md).
+recovery sees the state of the last writer that committed (docs/adr/0010-a-dual-write-takes-the-row-first.md).
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ INSERT INTO {TABLE} (transactional_id, prepared_transaction_state, generation) V
 ON CONFLICT (transactional_id) DO UPDATE SET generation = {TABLE}.generation + 1
 RETURNING generation"""
 WRITE = f"UPDATE {TABLE} SET prepared_transaction_state = ? WHERE transactional_id = ? AND generation = ?"
-# Locks the row as a change would, without changing it.
+# Locks the row as a change would, but keeps its content.
 CHECK = f"UPDATE {TABLE} SET generation = generation WHERE transactional_id = ? AND generation = ?"
 READ = f"SELECT prepared_transaction_state, generation FROM {TABLE} WHERE transactional_id = ?"
 

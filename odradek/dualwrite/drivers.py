@@ -18,12 +18,13 @@ class SqliteDriver(Driver[sqlite3.Connection]):
     def prepare(self, connection: sqlite3.Connection) -> None:
         if sqlite3.sqlite_version_info < FIRST_SQLITE_WITH_RETURNING:
             raise RuntimeError(f"SQLite 3.35 or later is needed, but this is {sqlite3.sqlite_version}")
-        # Python 3.12 added `autocommit` as a second switch. With this value, `isolation_level` decides.
+        # Python 3.12 added `autocommit` as a second switch. This value makes `isolation_level` the only one that
+        # matters.
         if hasattr(connection, "autocommit"):
             connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL  # type: ignore[attr-defined]
         connection.isolation_level = None
-        # At any level below FULL, a power failure may undo committed transactions.
-        # With a WAL journal, this includes NORMAL.
+        # At any level below FULL, a power failure may undo committed transactions. With a WAL journal, this includes
+        # NORMAL.
         ((synchronous,),) = self.rows(connection, "PRAGMA synchronous", ())
         if isinstance(synchronous, int) and synchronous < FULL:
             connection.execute(f"PRAGMA synchronous = {FULL}")

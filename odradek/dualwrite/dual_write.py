@@ -28,8 +28,8 @@ def observe_nothing(step: Step, result: Result | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The result of `recover()`: the state stored in the database, and the state of the open Kafka transaction. Each is
-    empty if there was none."""
+    """The result of `recover()`: the state stored in the database, and the state of the open Kafka transaction. A state
+    is empty if none was found."""
 
     stored_state: str
     open_state: str
@@ -94,8 +94,8 @@ class DualWrite(Generic[C]):
         """Commits or aborts the Kafka transaction that this process or an earlier one has left open, according to the
         state stored in the database.
 
-        This first takes over the transactional id in the database and in Kafka, so that no earlier instance can change
-        anything. The call waits for a limited time, and can be repeated any number of times.
+        The call first takes over the transactional id in the database and in Kafka, so that no earlier instance can
+        change anything. It waits for a limited time, and can be repeated any number of times.
 
         Raises NotRecovered if a step failed; Fenced if another instance took over in the meantime; IllegalUse during a
         transaction and after `close`.
@@ -120,8 +120,8 @@ class DualWrite(Generic[C]):
 
         If the transaction cannot be begun or completed, raises NotCommitted if the rows were rolled back, InDoubt if
         the outcome of the rows or of the messages is still open, and Fenced if another instance has taken over. The
-        attribute `rows` of InDoubt and Fenced says what is known about the rows. Raises IllegalUse before `recover()`,
-        during another transaction, and after `close`.
+        attribute `rows` of InDoubt and Fenced reports what is known about the rows. Raises IllegalUse before
+        `recover()`, during another transaction, and after `close`.
         """
         self._expect(Phase.READY)
         _, end = self._walk(recipe.FIRST_TRANSACTION_STEP)
@@ -140,7 +140,7 @@ class DualWrite(Generic[C]):
             raise self._failure(end)
 
     def close(self) -> None:
-        """Closes the connection and the producer. Open transactions stay in doubt until a later `recover()`."""
+        """Closes the connection and the producer. Open transactions remain in doubt until a later `recover()`."""
         if self._phase is Phase.IN_TRANSACTION:
             raise IllegalUse("another transaction is open")
         self._performer.give_up_connection()

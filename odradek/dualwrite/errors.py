@@ -52,7 +52,7 @@ class Fenced(DualWriteError):
 
 
 class NotRecovered(DualWriteError):
-    """`recover()` could not be completed. `__cause__` is the reason. Open transactions stay in doubt; repeat the
+    """`recover()` could not be completed. `__cause__` is the reason. Open transactions remain in doubt; repeat the
     call."""
 
     def __init__(self, doing: str) -> None:

@@ -41,7 +41,7 @@ class Participant(Protocol):
 
     def take_over(self) -> str:
         """Fences earlier producers, but keeps their open transaction. Returns the state of that transaction, or "" if
-        there is none. This is called once, before all other calls."""
+        no transaction is open. Called once, before all other methods."""
 
     def begin(self) -> None: ...
 
@@ -65,4 +65,4 @@ class Participant(Protocol):
     def abort(self) -> None: ...
 
     def close(self) -> None:
-        """Closes the producer. A prepared transaction stays prepared."""
+        """Closes the producer. A prepared transaction remains prepared."""

@@ -33,8 +33,8 @@ class PostgresqlDriver(Driver[PsycopgConnection]):
         self.execute(connection, words)
 
     def begin_row_transaction(self, connection: PsycopgConnection, timeout_ms: int) -> None:
-        # After waiting for the row, the transaction must see the row's new value. At higher
-        # isolation levels it would raise an error instead.
+        # After waiting for the row, the transaction must see the row's new value. At higher isolation levels it would
+        # raise an error instead.
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         self.execute(connection, f"SET LOCAL lock_timeout = {timeout_ms}")
 

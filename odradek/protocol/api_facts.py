@@ -34,7 +34,7 @@ class ApiFacts:
                            (`broker/control/odd`) returns them at random
     is_login               requests of the API authenticate their connection
     has_secrets            the request or the response may contain passwords, tokens or their keys
-    is_of_brokers          brokers send the request to each other; the request quota does not apply to it
+    is_of_brokers          brokers send the request to one another; the request quota does not apply to it
     creates_topics         the request may create topics, even if the response is an error
     is_of_connection       the effect of the request ends with its connection
     mutation_refused_from  the request creates or deletes partitions. From this version on, a quota may refuse it with

@@ -15,7 +15,7 @@ from odradek.protocol.compression import Bytes, Compression
 from odradek.protocol.errors import MalformedMessage
 
 HEADER_BYTES: Final = 61
-LOG_OVERHEAD: Final = 12  # number of bytes before those that `batch_length` counts
+LOG_OVERHEAD: Final = 12  # number of bytes at the start of a batch that `batch_length` does not count
 # The CRC covers all bytes from this position to the end. The base offset and the leader epoch, which the broker may
 # change, come before this position.
 CRC_START: Final = 21
@@ -247,7 +247,7 @@ def small_batch(
     record_count: int,
 ) -> tuple[bytearray, BatchHeader]:
     """Builds a batch from encoded records, and returns the batch with its header, so that the log need not parse the
-    header. The records are copied. For up to a few KiB, that is faster than `seal_batch`."""
+    header. The records are copied. Up to a few KiB, the copy is faster than `seal_batch`."""
     rest_of_header: bytes = _FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,

@@ -1,7 +1,6 @@
 """Creates certificates for development and tests. A certificate authority (CA) issues them to servers and clients.
 
-Keys use P-256, because every Kafka client supports it, and because a handshake takes a third of the time that it takes
-with RSA.
+Keys use P-256, because every Kafka client supports it, and because a handshake takes only a third as long as with RSA.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "Odradek development"
-# Tolerated difference between the clock of this machine and those of the machines that use the certificates.
+# Tolerated difference between the clock of this machine and the clocks of the machines that use the certificates.
 CLOCK_TOLERANCE = timedelta(hours=1)
 _NO_USE = dict.fromkeys(
     (

@@ -17,7 +17,7 @@ from odradek.protocol.writer_source import writer_source
 
 M = TypeVar("M", bound=Message)
 Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
-Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # message, head, list that the chunks are appended to
+Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # arguments: message, head, list of chunks to extend
 
 _readers: dict[tuple[type[Message], int], Read] = {}
 _writers: dict[tuple[type[Message], int], Write] = {}
@@ -73,7 +73,7 @@ def writer(message_class: type[Message], version: int) -> Write:
 
 
 def compile_reader(message_class: type[Message], version: int) -> Read:
-    """Compiles and caches the decoder. This also happens automatically on first use."""
+    """Compiles and caches the decoder. Without this call, the first use compiles it."""
     read: Read | None = _module(message_class).get(f"read_{version}")
     if read is None:
         text, names = reader_source(_schema(message_class, version), version)
@@ -84,7 +84,7 @@ def compile_reader(message_class: type[Message], version: int) -> Read:
 
 
 def compile_writer(message_class: type[Message], version: int) -> Write:
-    """Compiles and caches the encoder. This also happens automatically on first use."""
+    """Compiles and caches the encoder. Without this call, the first use compiles it."""
     write: Write | None = _module(message_class).get(f"write_{version}")
     if write is None:
         text, names = writer_source(_schema(message_class, version), version)

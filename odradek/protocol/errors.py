@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the exceptions that refuse requests.
+"""Kafka's error codes, and the exceptions for refused requests and invalid bytes.
 
 Source: the table of error codes in Kafka's protocol guide (kafka.apache.org/protocol), release 4.4.0.
 """
@@ -65,7 +65,7 @@ class ErrorCode(Enum):
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    # Never returned: an old duplicate is treated as out of order, see docs/spec/transactions.md#s4-5.
+    # Never returned: an old duplicate is treated as out of order; see docs/spec/transactions.md#s4-5.
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48

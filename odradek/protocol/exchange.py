@@ -1,5 +1,5 @@
-"""Converts whole request and response frames between bytes and their parts, which are the API, the version, the client
-id and the message.
+"""Converts complete request and response frames between bytes and their parts: the API, the version, the client id and
+the message.
 
 Everything that observes or changes exchanges uses this module. The broker and the client have their own, faster code
 for the exchanges that they handle (`broker/api/dispatch.py`, `client/network/connection.py`).
@@ -130,7 +130,7 @@ class AnswerForm:
         return DecodedAnswer(correlation_id, message, end)
 
     def chunks(self, correlation_id: int, message: Message) -> list[Chunk]:
-        """Returns a whole response, including its length, as chunks to be sent in order."""
+        """Returns a complete response, including its length, as chunks to be sent in order."""
         return response_writer(self._key, self._message_class, self._version)(correlation_id, message)
 
 

@@ -19,8 +19,8 @@ class SendableFile(Protocol):
 
 @dataclass(slots=True)
 class FileSlice:
-    """`size_bytes` bytes of a file, starting at `position`. The file stays open, so that the bytes can be sent even if
-    the file is deleted in the meantime. The bytes never change, because they are below the high watermark."""
+    """`size_bytes` bytes of a file, starting at `position`. The file is kept open, so that the bytes can be sent even
+    if the file is deleted in the meantime. The bytes never change, because they are below the high watermark."""
 
     file: SendableFile
     position: int

@@ -1,10 +1,10 @@
-"""Reads and writes frames. A frame consists of a 4-byte length, a header and a body. API and version determine the
-version of the header.
+"""Reads and writes frames. A frame consists of a 4-byte length, a header and a body. The API and its version determine
+the version of the header.
 
 Request header 1 contains the API key, version, correlation id and client id. Request header 2, for flexible bodies,
 also has tagged fields, but its client id keeps the old encoding. Response header 0 contains the correlation id;
 response header 1 also has tagged fields. ApiVersions always uses response header 0, so that a client can read a
-response in a version other than the one that it requested.
+response whose version differs from the requested version.
 """
 
 from collections.abc import Callable
@@ -101,13 +101,13 @@ def response_has_tags(api_key: int, message_class: type[Message], version: int) 
 
 
 def response_chunks(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
-    """Returns a whole response frame, including its length, as chunks to be sent in order."""
+    """Returns a complete response frame, including its length, as chunks to be sent in order."""
     return in_memory(response_writer(api_key, type(message), version)(correlation_id, message))
 
 
 def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Chunk]]:
-    """Returns a function that does the same as `response_chunks` for one version of an API, but faster. Its arguments
-    are the correlation id and the message, whose records may be in files."""
+    """Returns a faster equivalent of `response_chunks` for one version of an API. Its arguments are the correlation id
+    and the message, whose records may be in files."""
     has_tags = response_has_tags(api_key, message_class, version)
     pack_start = (RESPONSE_START_WITH_TAGS if has_tags else RESPONSE_START).pack
     write = writer(message_class, version)
@@ -119,7 +119,7 @@ def response_writer(api_key: int, message_class: type[Message], version: int) ->
 
 
 def request_bytes(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """Returns a whole request frame, including its length."""
+    """Returns a complete request frame, including its length."""
     client_id_bytes = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(client_id_bytes)
     head = bytearray(LENGTH_BYTES)

@@ -1,9 +1,9 @@
 """Quotes values from clients in messages and log lines, without quoting more than a reader needs.
 
 A client may send a name of 32,767 characters, a request with 100,000 topics, or bytes whose `repr` is four times as
-long. A message that contained all of this could not be encoded in a response, because a string of the protocol has at
-most 32,767 bytes, and log lines with it would fill the disk. The functions in this module never read more of a value
-than they show.
+long. A message with the complete value could not be encoded in a response, because a string of the protocol has at most
+32,767 bytes, and log lines with complete values would fill the disk. The functions in this module never read more of a
+value than they show.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from odradek.protocol.struct import Struct
 
 MAX_QUOTED_LENGTH: Final = 200  # maximum number of characters of one quoted value
-# Maximum number of characters in a whole message. Such a message has at most 8,000 bytes, which fit into every
+# Maximum number of characters of a message. A message of this length has at most 8,000 bytes, which fit into every
 # response.
 MAX_MESSAGE_LENGTH: Final = 2_000
 MAX_ELEMENTS: Final = 3  # maximum number of elements of an array that are shown

@@ -3,7 +3,7 @@ compressed blocks of entries. Each block has a CRC.
 
 If a broker was killed, the file may end with an incomplete block. docs/formats/recording.md describes the bytes.
 Secrets are left out. Entries that are cut also lack the records. A block first contains the numbers of all its entries,
-which all have the same size, and then the bodies of the entries, because this is cheapest for the broker.
+which all have the same size, and then the bodies of the entries, because the broker can write this layout most cheaply.
 """
 
 from __future__ import annotations
@@ -138,16 +138,13 @@ class PackedEntries:
         kind       the kind and its flags
         exchange   0 for a request; for other entries, 0 means the oldest exchange of the connection that has not ended
         """
-        self._bodies += body  # for a view, appending bytes(body) takes several times as long
+        self._bodies += body  # for a view, appending bytes(body) would take several times as long
         self._number(kind, connection, exchange, time_us, waited_us, len(body))
 
     def add_parts(
         self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, parts: list[Buffer]
     ) -> None:
-        """Adds an entry whose body consists of parts.
-
-        parts   consecutive parts of the body
-        """
+        """Adds an entry whose body is given as consecutive parts."""
         self._number(kind, connection, exchange, time_us, waited_us, self._add_bodies(parts))
 
     def begin_entry(self, owner: object, flags: int, connection: int, time_us: int, waited_us: int) -> None:

@@ -1,7 +1,7 @@
 """Removes the records of batches from recorded frames, because the rules of the judge use only the headers of batches.
 
-A cut frame begins with the number of kept parts. Then come two sizes for each part, which are the size of the kept part
-and the size of the omitted part after it. The kept parts follow. A reader replaces the omitted parts with zeros.
+A cut frame begins with the number of kept parts. Two sizes follow for each part: the size of the kept part, and the
+size of the omitted part after it. Then come the kept parts. A reader replaces the omitted parts with zeros.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _headers(chunk: Chunk) -> Buffer:
 
 
 def _bytes_of(chunk: Chunk, start: int, end: int) -> Buffer:
-    """Returns bytes of a chunk, or no bytes if its file cannot be read. Sending the chunk will report that error."""
+    """Returns bytes of a chunk, or no bytes if its file cannot be read. Sending the chunk then reports the error."""
     if isinstance(chunk, FileSlice):
         try:
             return chunk.file.read_at(end - start, chunk.position + start)

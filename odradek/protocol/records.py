@@ -125,8 +125,9 @@ def records_of(
 
     limit_bytes         maximum size of all records when decompressed
     record_limit_bytes  maximum size of one record in a compressed batch, without its length field
-    raises              MalformedMessage, possibly after some records; DecompressedTooLarge above a limit. The
-                        caller must check the CRC itself
+
+    Raises MalformedMessage, possibly after some records, and DecompressedTooLarge above a limit. The CRC is not
+    checked.
     """
     header = read_batch_header(batch, position)
     end = position + header.size_bytes

@@ -84,8 +84,8 @@ class Field(NamedTuple):
 
     @property
     def is_null_when_absent(self) -> bool:
-        """Whether the value is None when the field is absent. This is the case for tagged structs that cannot be null,
-        so that messages with many such structs take little memory."""
+        """True if the value is None when the field is absent. Only tagged structs that cannot be null have this
+        property, which saves memory in messages with many of these structs."""
         return self.tag is not None and self.is_struct and not self.is_array and self.nullable == NO_VERSIONS
 
 

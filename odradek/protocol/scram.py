@@ -75,7 +75,8 @@ SCRAM_MECHANISMS: Mapping[str, ScramMechanism] = {mechanism.sasl_name: mechanism
 def scram_upsertion(
     name: str, mechanism: ScramMechanism, password: str, iterations: int, salt: bytes
 ) -> ScramCredentialUpsertion:
-    """Returns the entry of a request that sets a user's password. This is slow, because it calls `salted_password`."""
+    """Returns the entry of a request that sets a user's password. The call is slow, because it computes
+    `salted_password`."""
     return ScramCredentialUpsertion(
         name=name,
         mechanism=mechanism.value,

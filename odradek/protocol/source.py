@@ -12,8 +12,8 @@ from odradek.protocol.schema import FIXED, Field, Schema
 
 
 class CodecSource:
-    """The source of one function while it is being generated. `run` collects the items for the next `struct` call, each
-    of which consists of a struct code and the target or the value."""
+    """The source of one function while it is being generated. `run` collects the items for the next `struct` call. An
+    item consists of a struct code and the target or the value."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         self.schema = schema

@@ -59,8 +59,9 @@ class WriterSource(CodecSource):
         return f"{name}({', '.join(value for _, value in run if value)})"
 
     def length(self, name: str, *, is_string: bool = False, is_records: bool = False) -> None:
-        """Adds lines that encode the length in the variable `name` as a varint. A varint of one byte is packed together
-        with the current run, and so is one of two bytes for records, because lengths are nearly always that small."""
+        """Adds lines that encode the length in the variable `name` as a varint. Varints of one byte, and for records
+        also those of two bytes, are packed together with the current run, because lengths are nearly always that small.
+        """
         short, self.run = [*self.run, ("B", name)], []
         with self.block(f"if {name} < 128:"):
             if len(short) == 1:

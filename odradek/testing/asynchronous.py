@@ -56,8 +56,8 @@ async def run(threads: ThreadPoolExecutor, call: Callable[[], R]) -> R:
 class Odradek:
     """An Odradek process with its control interface. `host` and `port` are the address of the process's HTTP port.
 
-    Use `start` to run a new process, or the constructor to connect to a running one. An `async with` statement stops
-    the process at its end if `start` created it.
+    Use `start` to run a new process, or the constructor to connect to a running one. At its end, an `async with`
+    statement stops a process that `start` created.
     """
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:

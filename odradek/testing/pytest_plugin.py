@@ -31,7 +31,7 @@ MARK = "kafka"  # name of the marker and of the fixture
 ASYNC_MARK = "async_kafka"
 FUNCTION = "function"  # scope of a fixture
 OPTION = "--odradek"
-CONTROL = "ODRADEK_CONTROL"  # environment variable with the same meaning, for test runs in several languages
+CONTROL = "ODRADEK_CONTROL"  # environment variable equivalent to `--odradek`, for test runs in several languages
 TOKEN = "ODRADEK_TOKEN"
 ADDRESS = "odradek_address"  # key of the shared process's address in pytest-xdist's `workerinput`
 MAX_EXCHANGES = 20  # maximum number of exchanges at the end of a report
@@ -115,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tells a worker of pytest-xdist the port of the `SharedProcess`."""
+    """Passes the port of the `SharedProcess` to a worker of pytest-xdist."""
     from odradek.testing.sync import Odradek
 
     config: pytest.Config = node.config

@@ -1,7 +1,7 @@
 """A proxy in front of any Kafka broker, which records requests and responses like `odradek serve --record`.
 
 Clients keep using the proxy only if the broker advertises the proxy's address. If a response gives them another
-address, they bypass the proxy, and the recording notes this address. The proxy forwards bytes as they arrive, and
+address, they bypass the proxy, and the address is noted in the recording. The proxy forwards bytes as they arrive, and
 parses frames separately. It reads from each side no faster than it can write to the other side.
 """
 

@@ -75,8 +75,8 @@ class Unused(Exception):
 class Odradek:
     """An Odradek process with its control interface. `host` and `port` are the address of the process's HTTP port.
 
-    Use `start` to run a new process, or the constructor to connect to a running one. A `with` statement stops the
-    process at its end if `start` created it.
+    Use `start` to run a new process, or the constructor to connect to a running one. At its end, a `with` statement
+    stops a process that `start` created.
     """
 
     def __init__(self, host: str, port: int, *, token: str | None = None, process: Process | None = None) -> None:
@@ -126,7 +126,7 @@ class Odradek:
 
     def stream(self, path: str) -> HTTPResponse:
         """Sends a GET request to a path below /control/v1. Returns the response when its headers have arrived, so that
-        the caller can read the body as a stream. Raises Refused, OSError."""
+        the caller can read the body as a stream. Raises Refused or OSError."""
         connection = HTTPConnection(self.host, self.port)
         connection.request("GET", BASE + path, headers={**self._headers, "Connection": "close"})
         response = connection.getresponse()
@@ -166,7 +166,7 @@ class Odradek:
                    see docs/testing.md
         users      passwords by user name
         seed       topics with records, groups with offsets, users and ACLs to create: an object, a string of JSON or
-                   YAML, or the path of such a file; see docs/seed.md
+                   YAML, or the path of a file with this content; see docs/seed.md
         """
         told = self._ask(
             table.CREATE,
@@ -268,7 +268,7 @@ class Cluster:
 
     def wait(self, /, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
         """Waits until a condition is true, such as `wait(transaction="t", state="PrepareCommit")`. Returns the state
-        that fulfils the condition. Raises Unmet if this takes longer than `timeout_s`."""
+        that fulfils the condition. Raises Unmet if the condition is still false after `timeout_s`."""
         asked = table.WAIT.request({**condition, "timeout_ms": int(timeout_s * 1000)})
         status, facts = self.call(*asked, also=frozenset({408}))
         if status == 408:
@@ -350,7 +350,7 @@ class Cluster:
         self._ask(table.CHECKPOINT, name=name)
 
     def rewind(self, name: str) -> None:
-        """Restores the state of the cluster at a checkpoint. This closes all connections, but the cluster keeps its
+        """Restores the state of the cluster at a checkpoint. All connections are closed, but the cluster keeps its
         ports."""
         self._ask(table.REWIND, name=name)
 
@@ -382,7 +382,7 @@ class Cluster:
         self._ask(table.CUT_OFF, node=node, client_id=client_id)
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """Makes the node the leader of the partition. This begins a new leader epoch."""
+        """Makes the node the leader of the partition, and begins a new leader epoch."""
         self._ask(table.MOVE_LEADER, topic=topic, partition=partition, node=node)
 
     def put_in_rack(self, node: int, rack: str | None) -> None:
@@ -473,12 +473,12 @@ class Clock:
         self._cluster._ask(table.CLOCK, how="resume")
 
     def advance(self, ms: int) -> None:
-        """Advances the clock by `ms` milliseconds. Returns once everything that has become due is done."""
+        """Advances the clock by `ms` milliseconds. Returns once all work that has become due is done."""
         self._cluster._ask(table.CLOCK, how="advance", ms=ms)
 
     def set(self, now_ms: int) -> None:
-        """Sets the clock to the time `now_ms`. A later time is reached as by `advance`; an earlier time does not affect
-        timers."""
+        """Sets the clock to the time `now_ms`. A later time has the same effect as `advance`; an earlier time does not
+        affect timers."""
         self._cluster._ask(table.CLOCK, how="set", ms=now_ms)
 
 

@@ -53,7 +53,7 @@ class ConfigChange(NamedTuple):
     value: str | None = None
 
 
-# The origin of a value, by its code in the protocol.
+# The sources of a setting's value, by their codes in the protocol.
 SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",

@@ -18,7 +18,7 @@ from odradek.protocol.messages.delete_records_response import DeleteRecordsRespo
 from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
 from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
-EARLIEST = -2  # passed instead of a timestamp, as are LATEST and MAX_TIMESTAMP
+EARLIEST = -2  # like LATEST and MAX_TIMESTAMP, passed in place of a timestamp
 LATEST = -1
 MAX_TIMESTAMP = -3
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1

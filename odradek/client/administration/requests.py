@@ -59,8 +59,8 @@ class AdminRequests:
         return await self.retry(ask)
 
     def check_coordinator(self, kind: CoordinatorType, key: str, error_code: int, message: str | None = None) -> None:
-        """Raises the error of a coordinator's response, if there is one. Forgets the coordinator if the error shows
-        that another broker may have taken its place."""
+        """Raises the error in a coordinator's response, if any. Forgets the coordinator if the error shows that another
+        broker may have taken its place."""
         if code_of(error_code) in STALE_COORDINATOR:
             self.cluster.forget_coordinator(key, kind)
         check(error_code, f"the {KEY_NAMES[kind]} {key!r}", message)

@@ -16,7 +16,7 @@ from odradek.protocol.messages.streams_group_describe_response import StreamsGro
 
 
 class StreamsTask(NamedTuple):
-    """A task of a streams application, which processes one partition of a subtopology's input. As text, a task looks
+    """A task of a streams application, which processes one partition of a subtopology's input. Its string form looks
     like `0_2`."""
 
     subtopology_id: str
@@ -66,7 +66,7 @@ class StreamsMemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class StreamsInternalTopic:
-    """A changelog or repartition topic that the group creates. `partitions` is 0 until the number has been decided."""
+    """A changelog or repartition topic that the group creates. `partitions` is 0 until the number is decided."""
 
     name: str
     partitions: int

@@ -1,4 +1,4 @@
-"""Topics as applications create them and as brokers describe them."""
+"""Topics to create, and descriptions of existing topics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from odradek.protocol.messages.metadata_response import MetadataResponseTopic
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. For a number that is None, the broker uses its default. The keys of `configs` are Kafka's
-    names of settings."""
+    """A topic to create. The broker uses its default for each number that is None. The keys of `configs` are Kafka's
+    setting names."""
 
     topic: str
     partitions: int | None = None

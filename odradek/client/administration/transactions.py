@@ -28,9 +28,9 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
-# First versions of ListTransactions that have these filters.
+# First versions of ListTransactions with a filter by duration and with a filter by pattern.
 FIRST_VERSION_WITH_DURATION, FIRST_VERSION_WITH_PATTERN = 1, 2
-NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # timeouts of a two-phase commit: -1 in KIP-939; Kafka stores the maximum
+NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # both mean a two-phase commit: KIP-939 uses -1, Kafka the maximum
 FIRST_COORDINATOR_EPOCH = 0
 # Last version of WriteTxnMarkers without a transaction version. If the request has a transaction version, the broker
 # may require a marker whose epoch is above the producer's current epoch.
@@ -254,8 +254,8 @@ async def _describe_producers_at_node(
 async def _check_leader(
     requests: AdminRequests, partition: TopicPartition, what: str, error_code: int, message: str | None = None
 ) -> None:
-    """Raises the error of a partition leader's response, if there is one. Refreshes the metadata first if the leader
-    has moved."""
+    """Raises the error in a partition leader's response, if any. If the leader has moved, first refreshes the
+    metadata."""
     if error_code == ErrorCode.NONE.value:
         return
     code = code_of(error_code)
@@ -310,7 +310,7 @@ async def fence_producer(
         transaction_timeout_ms=requests.request_timeout_ms if timeout_ms is None else timeout_ms,
     )
 
-    async def fence() -> ProducerIdentity:  # the response is CONCURRENT_TRANSACTIONS during the abort
+    async def fence() -> ProducerIdentity:  # the broker answers CONCURRENT_TRANSACTIONS until the abort is complete
         answer = await requests.cluster.ask_coordinator(transactional_id, kind, request, InitProducerIdResponse)
         requests.check_coordinator(kind, transactional_id, answer.error_code)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)

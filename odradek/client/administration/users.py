@@ -222,7 +222,7 @@ async def describe_quotas(requests: AdminRequests, entity: QuotaEntity, *, stric
 
 
 async def alter_quotas(requests: AdminRequests, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
-    """Sets and removes limits of an entity. A value of None removes the limit. All other limits stay unchanged."""
+    """Sets and removes limits of an entity. A value of None removes the limit. All other limits keep their values."""
     entry = EntryData(
         entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=[

@@ -1,4 +1,4 @@
-"""Zigzag varints for whole columns at a time, and conversions between Arrow binary arrays and plain bytes.
+"""Reads and writes whole columns of zigzag varints, and converts between Arrow binary arrays and plain bytes.
 
 odradek/protocol/records.py reads and writes single varints of the same format. Positions are int64 indexes into the
 bytes. A loop that reads varints has one iteration per byte of the longest varint, not one per record. Arrow copies the
@@ -18,7 +18,7 @@ Int64s: TypeAlias = NDArray[np.int64]
 
 _MORE = 0x80
 _SEVEN_BITS = 0x7F
-VARINT_BYTES = 5  # maximum size of a 32-bit value
+VARINT_BYTES = 5  # maximum encoded size of a 32-bit value
 VARLONG_BYTES = 10
 
 
@@ -26,7 +26,8 @@ def _unzigzag(values: Int64s) -> Int64s:
     return (values >> 1) ^ -(values & 1)
 
 
-# Varint values by their bytes in little-endian order. Nearly all varints of a record have one or two bytes.
+# The values of all varints of one and two bytes, indexed by these bytes in little-endian order. Nearly all varints in a
+# record are this short.
 _OF_ONE_BYTE = _unzigzag(np.arange(_MORE, dtype=np.int64))
 _TWO_BYTES = np.arange(_MORE << 8, dtype=np.int64)
 _OF_TWO_BYTES = _unzigzag(_TWO_BYTES & _SEVEN_BITS | _TWO_BYTES >> 8 << 7)
@@ -90,11 +91,11 @@ def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes,
     return rows, used
 
 
-_INLINE_BYTES = 12  # a view holds values up to this size inline; for a longer value it holds the position
+_INLINE_BYTES = 12  # an Arrow view stores values up to this size inline, and only the position of longer values
 PADDING_BYTES = _INLINE_BYTES  # number of bytes after the last value that must be readable
 _INLINE = np.dtype(f"V{_INLINE_BYTES}")
-# For a long value, the first four bytes and the buffer number (0) stay empty,
-# because Arrow's cast reads neither of them.
+# For a long value, the first four bytes and the buffer number (0) remain empty, because Arrow's cast reads neither of
+# them.
 _VIEW = np.dtype(
     {"names": ["size", "inline", "place"], "formats": ["<i4", _INLINE, "<i4"], "offsets": [0, 4, 12], "itemsize": 16}
 )

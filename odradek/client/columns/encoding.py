@@ -26,13 +26,13 @@ from odradek.protocol.compression import Compression, compress
 
 _NO_HEADERS = pa.scalar(bytes(1), pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())
-_TOGETHER_BYTES = 4 * 1024 * 1024  # bytes of records to join at once; more would not fit into the CPU's caches
-_AROUND_BYTES = 1 + 5 + 10 + 5 + 5 + 5 + 5  # a record's attributes, and the longest possible lengths and deltas
+_TOGETHER_BYTES = 4 * 1024 * 1024  # bytes of records to join in one step; more would not fit into the CPU's caches
+_AROUND_BYTES = 1 + 5 + 10 + 5 + 5 + 5 + 5  # maximum size of a record's attributes, lengths and deltas
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """A record batch with the base offset 0. It has no producer id and sequence until `seal` is called with them."""
+    """A record batch with the base offset 0. It has no producer id or sequence until `seal` is called with them."""
 
     data: bytearray
     first_row: int
@@ -49,7 +49,7 @@ class EncodedBatch:
         base_sequence: int = NO_SEQUENCE,
         is_transactional: bool = False,
     ) -> bytearray:
-        """Writes the final header, which contains this producer and the CRC. Returns the whole batch."""
+        """Writes the final header, with the CRC and the given producer. Returns the complete batch."""
         seal_batch(
             self.data,
             0,
@@ -80,7 +80,7 @@ def encode(
 
     values, keys   binary or string; nulls are allowed
     timestamps     int64, ms, without nulls
-    headers        HEADERS_TYPE; a null list counts as empty, and a key must not be null
+    headers        HEADERS_TYPE; a null list means no headers, and a key must not be null
     batch_bytes    size limit of a batch before compression; a larger record gets a separate batch
 
     Raises ValueError if the columns have different lengths, or if a timestamp or a header key is null.
@@ -172,8 +172,8 @@ def _varints(values: Int64s) -> _Varints:
 def _before_keys(
     *, timestamp_deltas: Int64s, offset_deltas: Int64s, key_sizes: Int64s, body_sizes: Int64s
 ) -> tuple[pa.Array, Int64s]:
-    """Builds the bytes before each key, beginning with the record's length. The function also returns the size of each
-    record, including its length prefix.
+    """Builds the bytes before each key, beginning with the record's length. Returns these bytes, and the size of each
+    record including its length prefix.
 
     body_sizes   size of everything after the length of the key
     """

@@ -1,7 +1,7 @@
 """Reads record batches into a table with one row per record.
 
-The only loop over single records finds where each record begins, and it finds the starts of many records of equal size
-at once. All fields are read column by column, for about a megabyte of records at a time.
+Only the search for the start of each record loops over records, and it finds the starts of many records of equal size
+in one step. All fields are read column by column, for about a megabyte of records at a time.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -37,12 +37,12 @@ RECORD_SCHEMA = pa.schema(
         ("headers", HEADERS_TYPE),
     ]
 )
-# Bytes of decompressed records to process at once. With four times as many, columns of numbers
-# would no longer fit into the CPU's caches.
+# Bytes of decompressed records to process in one step. With four times as many, columns of numbers would no longer fit
+# into the CPU's caches.
 _TOGETHER_BYTES = 1024 * 1024
 _SMALLEST_RECORD_BYTES = 7
 # Minimum number of batches for which processing them in parallel is worthwhile: one numpy step costs about as much as
-# one step for each of this many batches.
+# this many steps for single batches.
 _SIDE_BY_SIDE = 48
 _SINGLY = 32  # records to read one by one before checking for a run of records of equal size
 
@@ -226,7 +226,7 @@ def _as_text(array: pa.Array) -> pa.Array:
 
 
 def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s:
-    """Like `_record_starts`, but for many batches at once. In each step, every batch advances by one record."""
+    """Like `_record_starts`, but for many batches side by side. In each step, every batch advances by one record."""
     found = np.empty(int(counts.sum()), dtype=np.int64)
     # Sort by the number of records, descending, so that the batches that still have records are always a prefix.
     order = np.argsort(-counts, kind="stable")
@@ -298,7 +298,7 @@ def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int)
     this range exactly.
 
     The records of a producer tend to have the same size. After some records have been read one by one, all following
-    records with the same length are found at once.
+    records with the same length are found in one step.
     """
     found: list[Int64s] = []
     at, left = start, count

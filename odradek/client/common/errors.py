@@ -29,7 +29,7 @@ class ClientError(Exception):
 
 
 class RetriableError(ClientError):
-    """A connection was lost, a time limit was exceeded, or a broker is not ready. The call may be repeated."""
+    """A connection was lost, a time limit was exceeded, or a broker is not ready. The call can be repeated."""
 
     is_retriable = True
 

@@ -117,7 +117,7 @@ TransactionEnded = Callable[[bool], None]
 """Called with True if the transaction was committed, with False if it was aborted."""
 
 Claim = Callable[[Acknowledgements], TransactionEnded]
-"""Called before a transaction acknowledges records, so that their consumer does not acknowledge them as well. Raises
+"""Called before a transaction acknowledges records, so that their consumer does not acknowledge them too. Raises
 AbortableError if the consumer has already acknowledged one of the records."""
 
 
@@ -150,7 +150,7 @@ class PreparedTxnState:
     and epoch.
 
     `str(state)` is "producerId:epoch", as in Kafka's Java client, and has at most 25 characters. A state that is
-    created without arguments identifies no transaction, and its text is empty.
+    created without arguments identifies no transaction, and its string is empty.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -177,8 +177,8 @@ class PreparedTxnState:
         raise ValueError(f"{text!r} is not the state of a prepared transaction, which has the form producerId:epoch")
 
 
-# Maximum number of partitions that a request of this client names. Brokers process this many without delaying other
-# requests; they refuse a request that names 20,000.
+# Maximum number of partitions in one request of this client. Brokers process this many without delaying other requests;
+# they refuse a request with 20,000.
 ENTRIES_AT_A_TIME = 5_000
 
 

@@ -20,7 +20,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerG
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
 LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2  # the member will return, so its partitions stay reserved for it
+STATIC_LEAVE_EPOCH = -2  # epoch with which a static member leaves temporarily; its partitions remain reserved for it
 
 PartitionsByTopicId = Mapping[bytes, frozenset[int]]  # partition indexes by topic id
 
@@ -170,7 +170,7 @@ class ConsumerMember:
         handover.release()
 
     def on_refused_commit(self, code: ErrorCode) -> None:
-        """Reports that the coordinator refused a commit with this code."""
+        """Handles a commit that the coordinator refused with this code."""
         if code in EXPELLED:
             self._membership.end_membership()
             self._heartbeats.send_now()

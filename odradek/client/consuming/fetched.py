@@ -317,7 +317,7 @@ class FetchedRecords:
         return delivered
 
     def _open(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
-        """Returns the records of a batch that the application may see."""
+        """Returns the records of a batch that are visible to the application. Skips records before `next_offset`."""
         if header.next_offset <= self.next_offset:
             self._is_hidden(position, header)
             return []

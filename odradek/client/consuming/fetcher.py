@@ -1,5 +1,5 @@
-"""Fetches records ahead of the application and looks up positions. The tasks that do this end when nothing is left to
-do."""
+"""Fetches records ahead of the application and looks up positions. The tasks of a fetcher end when there is nothing
+left to fetch or to look up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.struct import ZERO_UUID
 
-# Two channels, so that a partition that has just run empty need not wait for a Fetch of other partitions.
+# Two channels, so that a partition whose buffer has just run empty need not wait for a Fetch of other partitions.
 CHANNELS = ("fetch", "fetch too")
 NO_REPLICA = -1
 LAST_VERSION_WITH_NAMES = 12  # last version of Fetch that names topics; later versions use topic ids
@@ -77,7 +77,7 @@ class Fetcher:
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
-        self._error: BaseException | None = None  # an error of a topic, or a task's bug, to raise in the application
+        self._error: BaseException | None = None  # error of a topic, or bug in a task, to raise in the application
         self._is_closed = False
 
     def wake(self) -> None:
@@ -185,8 +185,8 @@ class Fetcher:
                 asyncio.get_running_loop().call_soon(self._wake_unless_idle)
 
     def _wake_unless_idle(self) -> None:
-        """Calls `wake`, because leaders may have changed during a Fetch. If enough is buffered, does nothing: the next
-        take calls `wake`."""
+        """Calls `wake` after a Fetch, because leaders may have changed during it. Does nothing if enough is buffered,
+        because the next take calls `wake`."""
         if not self._positions.has_enough_buffered(FULL_FETCHES * self._settings.max_partition_bytes):
             self.wake()
 

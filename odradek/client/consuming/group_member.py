@@ -70,7 +70,7 @@ _STEPS_FOR_ANY_REQUEST: Mapping[ErrorCode, GroupStep] = {
 }
 _STEPS_BY_REQUEST: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
     (GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED): GroupStep.REJOIN,  # the response contains the member id to use
-    # Repeat, because the topic may have just been created, so that the coordinator does not know it yet.
+    # Repeat, because the topic may have just been created, and the coordinator may not know it yet.
     (GroupRequest.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): GroupStep.REPEAT,
     (GroupRequest.COMMIT, ErrorCode.REQUEST_TIMED_OUT): GroupStep.REPEAT,
     # Rejoin without a pause, because the rebalance may be waiting for this very member.
@@ -120,11 +120,11 @@ class Membership:
 
 
 CHANNEL = "group"  # a separate connection, because JoinGroup and SyncGroup wait for the other members
-JOIN_EXTRA_MS = 5_000  # added to the rebalance timeout, within which the coordinator answers
+JOIN_EXTRA_MS = 5_000  # how long after the rebalance timeout the coordinator's response may arrive
 
 
 class GroupMember:
-    """Joins at the first `poll_coordinator`, rejoins whenever the group rebalances, and sends heartbeats in between.
+    """Joins at the first `poll_coordinator`, sends heartbeats, and rejoins whenever the group rebalances.
 
     With an eager assignor, the member gives up all partitions before it joins. With a cooperative assignor, it keeps
     its partitions, lists them when it joins, and gives up only those that the new assignment takes away. It then joins
@@ -212,7 +212,7 @@ class GroupMember:
 
     async def _apply_assignment(self, assignment: frozenset[TopicPartition], handover: Handover) -> None:
         handover.watch(self._watched_topics)
-        # With an eager assignor there are none: the member has given up all partitions before it joined.
+        # With an eager assignor, `revoked` is empty because the member gave up all partitions before it joined.
         if revoked := handover.owned - assignment:
             self._membership.is_stable = False
             await handover.revoke(revoked)
@@ -245,7 +245,7 @@ class GroupMember:
         return frozenset(assignment)
 
     def on_refused_commit(self, code: ErrorCode) -> None:
-        """Reports that the coordinator refused a commit with this code."""
+        """Handles a commit that the coordinator refused with this code."""
         self._membership.handle_answer(GroupRequest.COMMIT, code)
         if self._needs_to_join:
             self._on_change()
@@ -371,8 +371,8 @@ class GroupMember:
     # Heartbeats.
 
     async def _run_heartbeats(self) -> None:
-        """Sends heartbeats. Continues while a rebalance waits for the application to fetch records, because the
-        application may still be processing earlier ones."""
+        """Sends heartbeats, even while a rebalance waits for the application to fetch records, because the application
+        may still be processing earlier records."""
         loop = asyncio.get_running_loop()
         progress, progressed_at = self._progress(), loop.time()
         failures = 0

@@ -120,8 +120,7 @@ class GroupOffsets:
         return found
 
     def _raise_first(self, codes: set[ErrorCode], what: str) -> None:
-        """Raises the exception for one of these codes, if there are any. Permanent errors take precedence over
-        transient ones."""
+        """Raises the exception for one of these codes, if any. Permanent errors take precedence over transient ones."""
         if codes & STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._group_id, CoordinatorType.GROUP)
         text = f"{what} of the group {self._group_id!r}"

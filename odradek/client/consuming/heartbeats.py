@@ -54,7 +54,7 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
     member_id: str
     epoch: int = field(default=JOIN_EPOCH, kw_only=True)
     _interval_ms: int = field(default=0, kw_only=True)
-    # The state that the coordinator has; None if the next heartbeat must be complete.
+    # The member's state as the coordinator knows it; None if the next heartbeat must be complete.
     _reported_state: ReportedState | None = field(default=None, kw_only=True)
 
     @property
@@ -132,13 +132,13 @@ class Heartbeats(Generic[ReportedState, Answer]):
         on_expelled: Callable[[], None],
         on_change: Callable[[], None],
     ) -> None:
-        """Creates heartbeats. `ensure_running` starts them.
+        """Creates a sender of heartbeats. `ensure_running` starts it.
 
         progress     returns a value that changes whenever the application takes records or waits for them. If it stays
                      the same for `max_poll_interval_ms`, the member leaves.
         on_answer    called after a successful heartbeat; raises RetriableError to repeat the heartbeat
         on_expelled  called when the member has to rejoin without partitions
-        on_change    called when the heartbeats have ended; `ensure_running` then raises the error, if there was one
+        on_change    called when the heartbeats have ended; `ensure_running` then raises their error, if any
         """
         self._cluster = cluster
         self._decisions = decisions

@@ -44,8 +44,8 @@ class FoundOffset(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The end of a leader epoch in the leader's log. If the log does not have the epoch, this is the end of the last
-    earlier epoch. The epoch and end are None if the log has neither.
+    """The end of a leader epoch in the leader's log. If the log does not contain the epoch, the fields describe the
+    last earlier epoch. The epoch and end are None if the log has no such epoch either.
 
     current_epoch   epoch of the leader itself, as known when the request was sent
     """

@@ -1,4 +1,4 @@
-"""The position of a consumer in each of its partitions, and the records fetched from there. This module sends no
+"""The position of a consumer in each of its partitions, and the records that are fetched ahead. This module sends no
 requests.
 
 Each partition's position is looked up first: the group's committed offset, or otherwise the start or the end of the
@@ -39,7 +39,7 @@ class OffsetReset(Enum):
 
 class OffsetOutOfRange(ClientError):
     """The log does not contain the position, or no longer does, and `auto_offset_reset="none"` forbids choosing another
-    one.
+    position.
 
     Call `seek` to continue. `offset` is None if there is no committed offset.
     """
@@ -73,11 +73,11 @@ class AssignedPartition:
     is_paused: bool = False
     is_fetching: bool = False  # True while a Fetch for it is in flight
     replica: int | None = None  # the node to read from, as chosen by the leader (KIP-392)
-    replica_until_s: float = 0.0  # by time.monotonic; after this time, records are fetched from the leader again
+    replica_until_s: float = 0.0  # time (of time.monotonic) after which records are fetched from the leader again
     log_start_offset: int | None = None  # log start offset in the last Fetch response
     # From the last Fetch response: the last stable offset or, with read_uncommitted, the high watermark.
     log_end_offset: int | None = None
-    error: ClientError | None = None  # must be raised in the application before anything more is fetched
+    error: ClientError | None = None  # error to raise in the application before the next fetch
     fetched: deque[FetchedRecords] = field(default_factory=deque)
 
     @property
@@ -184,7 +184,7 @@ class Positions:
         return [each for each in self._assigned.values() if each.stage is stage]
 
     def committed(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
-        """Applies the group's committed offset, which is None if the group has never committed one."""
+        """Applies the group's committed offset, which is None if the group has not committed one."""
         assigned = self._assigned.get(partition)
         if assigned is None or assigned.stage is not Stage.NEEDS_COMMITTED_OFFSET:
             return
@@ -195,7 +195,7 @@ class Positions:
 
     def lose(self, assigned: AssignedPartition) -> None:
         """Chooses a new position, because the partition has none or its log does not contain the current one. If the
-        reset policy does not allow that, stores an error for the application."""
+        reset policy forbids a new position, stores an error for the application."""
         timestamp = self._reset.timestamp
         if timestamp is not None:
             assigned.reset(timestamp)
@@ -258,8 +258,8 @@ class Positions:
         return any(each.fetched_bytes >= max_partition_bytes and not each.is_paused for each in self._assigned.values())
 
     def error(self) -> ClientError | None:
-        """Returns the error of a partition for the application, if there is one. Each error is returned once;
-        afterwards the failed operation is retried."""
+        """Returns the error of a partition for the application, if any. Each error is returned once; afterwards the
+        failed operation is retried."""
         for each in self._assigned.values():
             if each.error is not None:
                 error, each.error = each.error, None

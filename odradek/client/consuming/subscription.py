@@ -111,7 +111,7 @@ class Commits:
         interval_ms: float | None,
         request_timeout_ms: float,
     ) -> None:
-        """Creates the commits of a consumer. `interval_ms` is the interval of automatic commits, or None to disable
+        """Prepares the commits of a consumer. `interval_ms` is the interval of automatic commits, or None to disable
         them."""
         self._offsets = offsets
         self._positions = positions
@@ -132,7 +132,8 @@ class Commits:
         return None if self._interval_s is None or not self._positions.partitions else self._next_at
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commits these offsets, or the position in every partition. Raises the errors of `Consumer.commit`."""
+        """Commits these offsets, or the position in every partition if `offsets` is None. Raises the errors of
+        `Consumer.commit`."""
         if offsets is None:
             to_commit = self._delivered_positions()
         else:

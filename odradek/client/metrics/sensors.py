@@ -238,7 +238,7 @@ class TimeSpent:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began_s: list[float] = []  # the calls of several tasks may overlap
+        self._began_s: list[float] = []  # start times of the running calls; calls of several tasks may overlap
         self.total_s = 0.0
 
     def __enter__(self) -> None:

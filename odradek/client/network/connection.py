@@ -28,7 +28,7 @@ from odradek.protocol.struct import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 
-MAX_RESPONSE_BYTES = 1 << 30  # less than the bytes "HTTP" of a web server's response, read as a length
+MAX_RESPONSE_BYTES = 1 << 30  # less than "HTTP", the first bytes of a web server's response, read as a length
 SHARED_BUFFER_BYTES = 1 << 16
 TLS_RECORDS = frozenset({0x1503, 0x1603})  # the first bytes of a TLS alert or handshake, if read as a response's length
 HTTP = int.from_bytes(b"HTTP", "big")
@@ -356,8 +356,8 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = self._loop.call_later(after_s, self._start_renewal)
 
     def _start_renewal(self) -> None:
-        # When the throttle ends, renew the session before the waiting requests are sent,
-        # because the session may have expired by then.
+        # When the throttle ends, renew the session before the waiting requests are sent, because the session may have
+        # expired by then.
         if self._throttle_ends is not None:
             self.hold_requests()
             self._renewal = self._loop.call_at(self._throttle.until_s, self._start_renewal)
@@ -441,8 +441,8 @@ class Connection(asyncio.BufferedProtocol):
             self._fail_requests(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
 
     def _take_frames(self) -> None:
-        """Processes all complete frames in the shared buffer. If a frame does not fit into it, moves the start of that
-        frame to a separate buffer."""
+        """Processes all complete frames in the shared buffer. If a frame does not fit into the buffer, moves the start
+        of that frame to a separate buffer."""
         shared, position, filled = self._shared, 0, self._filled
         while filled - position >= LENGTH_BYTES:
             (size,) = LENGTH.unpack_from(shared, position)

@@ -68,8 +68,8 @@ async def log_in(connection: LoginConnection, security: Security) -> int:
             )
         lifetime_ms = answer.session_lifetime_ms
         try:
-            # Runs in a thread, because salting a password takes several
-            # milliseconds, or more if the server requires it.
+            # Runs in a thread, because salting a password takes several milliseconds, or more if the server requires
+            # it.
             token = await asyncio.to_thread(exchange.answer, answer.auth_bytes)
         except SaslError as error:
             raise AuthenticationFailed(

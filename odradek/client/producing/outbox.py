@@ -86,8 +86,8 @@ class Outbox:
         has_sequence = bool(self.waiting) and self.waiting[0].has_sequence
         if self.in_flight or (identity != self.identity and not has_sequence):
             return False
-        # A batch with a sequence must be tried first. Its sequence is right if the
-        # batch that was given up has been written.
+        # A batch with a sequence must be tried first. Its sequence is right if the batch that was given up has been
+        # written.
         return self._broken != NONE or (self._unresolved != NONE and not has_sequence)
 
     def next_to_send(self, identity: ProducerIdentity) -> ProducerBatch | None:
@@ -177,7 +177,7 @@ class Outbox:
             self._break(batch)
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """Removes a batch whose futures have failed. A batch in flight stays until its response arrives."""
+        """Removes a batch whose futures have failed. A batch in flight is kept until its response arrives."""
         if batch in self.in_flight:
             return
         self.waiting.remove(batch)
@@ -248,7 +248,7 @@ class Outbox:
 
 
 class Backlog:
-    """All batches that are not done or not settled, and the calls that wait for them.
+    """All batches that are not yet both done and settled, and the calls that wait for them.
 
     A batch is *done* when its futures are resolved, and *settled* when its outcome is known. A batch that is given up
     while in flight is done first. It is settled when its response arrives or its connection is lost.

@@ -11,8 +11,8 @@ Partitioner: TypeAlias = Callable[[str, bytes | None, int], int]
 
 
 class StickyChoice:
-    """Chooses partitions for records without a key. Stays with one partition for about `batch_size` bytes and then
-    moves to another, so that batches become full and all partitions get equal shares (KIP-794)."""
+    """Chooses partitions for records without a key. Uses one partition for about `batch_size` bytes and then switches
+    to another, so that batches become full and all partitions get equal shares (KIP-794)."""
 
     __slots__ = ("_batch_size", "_bytes", "_partition", "_rng")
 

@@ -60,8 +60,8 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Encoded varints for the numbers in nearly every record: its size, its position in the batch, and
-# the milliseconds since the first record.
+# Encoded varints for the numbers in nearly every record: its size, its position in the batch, and the milliseconds
+# since the first record.
 _SMALL = 2048
 _VARINTS = tuple(_varint(value) for value in range(_SMALL))
 
@@ -135,7 +135,7 @@ class ProducerBatch:
             else:
                 value_size = _varint(size)
                 record_size = _varint(3 + len(delta) + len(place) + len(value_size) + size)
-            # attributes 0, no key (-1), no headers
+            # The attributes are 0, the key is null (-1), and there are no headers.
             record = b"".join((record_size, b"\0", delta, place, b"\1", value_size, value, b"\0"))
             if before + len(record) > limit_bytes and count:
                 return False

@@ -68,7 +68,7 @@ class LeaderRoutes:
         self.refresh()
 
     def connection(self, node_id: int) -> Connection | None:
-        """Returns the open connection to this node. If there is none, returns None and starts to connect."""
+        """Returns the open connection to this node. If no connection is open, returns None and starts to connect."""
         connection = self._cluster.open_connection(node_id)
         if connection is None and node_id not in self._connecting:
             self._connecting[node_id] = self._loop.create_task(self._connect(node_id))
@@ -104,7 +104,7 @@ class LeaderRoutes:
             failures = 0
             while True:
                 failures += 1
-                # Pause before the first attempt as well: a broker that has just failed may be back by then.
+                # Pause even before the first attempt, because a broker that has just failed may be back by then.
                 await self._cluster.pause(failures)
                 try:
                     await self._cluster.refresh(self._topics)

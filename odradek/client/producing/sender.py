@@ -38,7 +38,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
 
-ALL = -1  # value of acks
+ALL = -1  # acks value that waits for all in-sync replicas
 ACKS: Mapping[str | int, int] = {"all": ALL, -1: ALL, 0: 0, 1: 1}
 COMPRESSIONS: Mapping[str, Compression] = {kind.name.lower(): kind for kind in Compression}
 
@@ -47,9 +47,9 @@ COMPRESSIONS: Mapping[str, Compression] = {kind.name.lower(): kind for kind in C
 class SendingRules:
     acks: int
     compression: Compression
-    batch_size: int  # size of a batch before compression
+    batch_size: int  # size limit of a batch before compression, in bytes
     linger_s: float
-    max_in_flight: int  # requests on one connection
+    max_in_flight: int  # maximum number of requests in flight on one connection
     max_request_size: int  # bytes
     delivery_timeout_s: float
     request_timeout_ms: float
@@ -73,11 +73,11 @@ class SendingPermission(Protocol):
         allowed."""
 
     def on_failure(self, verdict: Verdict, error: ClientError) -> None:
-        """Reports that a batch failed with the verdict ABORT or FATAL."""
+        """Called when a batch has failed with the verdict ABORT or FATAL."""
 
     def on_lost_sequence(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
-        """Reports that records of this identity were given up without a known outcome. Returns the identity for the
-        next batches of the partition, or None if there is none or it is still being acquired."""
+        """Called when records of this identity were given up without a known outcome. Returns the identity for the
+        partition's next batches, or None if there is no identity or it is still being acquired."""
 
 
 class Sender:
@@ -180,7 +180,7 @@ class Sender:
         self._rejects = error
         for outbox in self._all_outboxes():
             for batch in outbox.discard_waiting():
-                self._fail(batch, error)  # without a topic, because this does not count as a send error
+                self._fail(batch, error)  # no topic: the metrics do not record a discarded batch as a send error
                 self.backlog.mark_settled(batch)
         self._busy.clear()
 
@@ -438,7 +438,7 @@ class Sender:
     def _fail(self, batch: ProducerBatch, error: ClientError, topic: str | None = None) -> None:
         """Fails a batch.
 
-        topic   the topic in whose metrics the records count as failed; None if the application has aborted the
+        topic   the topic in whose metrics the records are recorded as failed; None if the application has aborted the
                 transaction
         """
         if not batch.is_done:

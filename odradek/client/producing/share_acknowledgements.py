@@ -133,9 +133,9 @@ PENDING_TYPES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
 def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
     """Sorts the application's acknowledgements into disjoint, ascending ranges for each partition.
 
-    Raises AbortableError for types that a transaction cannot undo (INVALID_RECORD_STATE, like the broker), and for
-    ranges that overlap or contain no offset (INVALID_REQUEST). The error is abortable because the transaction must not
-    be committed without these acknowledgements.
+    Raises AbortableError for types that a transaction cannot undo (with INVALID_RECORD_STATE, as the broker does), and
+    for ranges that overlap or contain no offset (with INVALID_REQUEST). The error is abortable because the transaction
+    must not be committed without these acknowledgements.
     """
     if not isinstance(given, Mapping):
         offsets = grouped((TopicPartition(record.topic, record.partition), record.offset) for record in given)
@@ -257,8 +257,8 @@ class TxnAcknowledgeCall:
         """Sends all acknowledgements that are not pending yet. Returns NONE if all of them are now pending, otherwise
         the decisive error.
 
-        The call may be repeated after a transient error. Acknowledgements that are already pending stay pending, and
-        are not sent again. Raises RetriableError if a connection is lost.
+        The call can be repeated after a transient error: pending acknowledgements remain pending and are not sent
+        again. Raises RetriableError if a connection is lost.
         """
         topics = {partition.topic for partition in self._left}
         for topic in topics:

@@ -44,7 +44,8 @@ class Call(Enum):
 
 S, C = ProducerTxnState, Call
 
-# A call that timed out or was cancelled may be repeated.
+# The allowed calls in each state, and the state to which each call leads. A call that timed out or was cancelled can be
+# repeated.
 NEXT: Mapping[ProducerTxnState, Mapping[Call, ProducerTxnState]] = {
     S.UNINITIALIZED: {C.INIT: S.INITIALIZING},
     S.INITIALIZING: {C.INIT: S.INITIALIZING},

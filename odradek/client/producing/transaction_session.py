@@ -55,7 +55,7 @@ from odradek.protocol.struct import ZERO_UUID, Message
 
 M = TypeVar("M", bound=Message)
 
-TRANSACTION_V2 = 2  # the level of the feature transaction.version
+TRANSACTION_V2 = 2  # level of transaction.version from which the protocol of KIP-890 part 2 applies
 # The request versions that transaction.version 2 requires (KIP-890 part 2).
 END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
 TXN_OFFSET_COMMIT_BY_ID = 6  # first version that identifies topics by their ids alone (KIP-1319)
@@ -141,8 +141,7 @@ class TransactionSession:
 
     async def init(self, *, keep_prepared: bool) -> None:
         """Acquires a producer id. Without `keep_prepared`, `state` is READY afterwards. With `keep_prepared`, `state`
-        is PREPARED if a prepared transaction was found, which `prepared` then identifies, and NO_PREPARED if none was
-        found."""
+        is PREPARED if there is a prepared transaction, which `prepared` then identifies, and NO_PREPARED otherwise."""
         needs_version = TWO_PHASE_COMMIT if keep_prepared or self._two_phase_commit else 0
         self.is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
         if needs_version and not self.is_transaction_v2:
@@ -154,7 +153,7 @@ class TransactionSession:
         if answer.ongoing_txn_producer_id != NO_PRODUCER_ID:
             self.prepared = PreparedTxnState(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
             self.has_begun = True
-            # Required because KIP-939 does not say which timeout applies to the transaction after a recovered one.
+            # Required because KIP-939 does not specify which timeout applies to the transaction after a recovered one.
             self._must_init_anew = True
             self.state = ProducerTxnState.PREPARED
         else:
@@ -194,10 +193,10 @@ class TransactionSession:
             return self.prepared
 
     async def begin(self) -> None:
-        """Changes to IN_TRANSACTION.
+        """Begins a transaction by changing to the state IN_TRANSACTION.
 
-        Sends a request only if a transaction was recovered or the protocol has changed. Raises RetriableError if this
-        takes longer than `max_block_ms`; repeat the call.
+        Sends a request only if a transaction was recovered or the protocol has changed. Raises RetriableError if the
+        request takes longer than `max_block_ms`; repeat the call.
         """
         if self._must_init_anew and self.state is ProducerTxnState.READY:
             await self._init_anew()
@@ -218,8 +217,8 @@ class TransactionSession:
         return None
 
     def note_sending(self) -> None:
-        """Reports that a record is about to be sent. With transaction.version 2, the broker may open the transaction
-        from now on."""
+        """Notes that a record is about to be sent. With transaction.version 2, the broker may open the transaction when
+        the record arrives."""
         if self.is_transaction_v2:
             self.has_begun = True
 
@@ -463,8 +462,8 @@ class TransactionSession:
     ) -> M:
         """Repeats a request until it succeeds.
 
-        Raises RetriableError if this takes longer than `max_block_ms`; the outcome is then unknown. All other errors
-        are passed to `on_failure` before they are raised.
+        Raises RetriableError if it does not succeed within `max_block_ms`; the outcome is then unknown. All other
+        errors are passed to `on_failure` before they are raised.
         """
         key = self._transactional_id if key is None else key
         ends_at = time.monotonic() + self._max_block_s

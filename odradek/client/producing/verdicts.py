@@ -108,8 +108,8 @@ RULES: Mapping[ApiKey, VerdictRules] = {
 def verdict(api: ApiKey, code: E, *, is_transactional: bool, is_aborting: bool = False) -> Verdict:
     """Returns the verdict for an error code.
 
-    is_aborting   for EndTxn: True if the request aborts. If an abort fails, nothing is left that could be aborted, so
-                  the error is fatal.
+    is_aborting   for EndTxn: True if the request aborts. If an abort fails, there is nothing left to abort, so the
+                  error is fatal.
     """
     if code is E.NONE:
         return Verdict.FINE

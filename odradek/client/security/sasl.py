@@ -175,8 +175,8 @@ class OAuthBearerExchange:
 
 
 def _status_of(challenge: bytes) -> str:
-    """Returns the status in a refusal such as {"status": "invalid_token"}, or a phrase that says that the refusal has
-    no status."""
+    """Returns the status in a refusal such as {"status": "invalid_token"}, or a substitute phrase if the refusal has no
+    status."""
     try:
         return str(json.loads(challenge)["status"])
     except (ValueError, KeyError, TypeError):

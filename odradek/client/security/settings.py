@@ -113,7 +113,7 @@ class Security:
 
     def exchange(self, nonce: str, token: str | None) -> SaslExchange:
         """Creates the exchange for one login. `token` is the value that `sasl_token` has returned."""
-        # Imported here because it takes 5 ms, and most brokers that developers run require no login.
+        # Imported here because the import takes 5 ms, and most brokers that developers run require no login.
         from odradek.client.security.sasl import OAuthBearerExchange, PlainExchange, ScramExchange
         from odradek.protocol.scram import SCRAM_MECHANISMS
 

@@ -120,8 +120,8 @@ class PendingRun:
 
 
 class Acquisitions:
-    """The records that one broker has acquired for this member. Each record stays here until it is settled or acquired
-    again.
+    """The records that one broker has acquired for this member. Each record is kept here until it is settled or
+    acquired again.
 
     `acknowledge` may be called in a different thread from the other methods.
     """
@@ -170,7 +170,8 @@ class Acquisitions:
 
     def find_acknowledged(self, given: Acknowledgements) -> tuple[TopicPartition, int] | None:
         """Returns the partition and offset of a record in `given` that the application has already acknowledged through
-        the consumer, or None if there is none. Such an acknowledgement would be sent outside the transaction."""
+        the consumer, or None if it has acknowledged none of them. The consumer would send such an acknowledgement
+        outside the transaction."""
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
                 if found := _APPLICATION_S.search(each.types, start, stop):
@@ -262,7 +263,7 @@ class Acquisitions:
         self._forget_done(sending.partition)
 
     def requeue(self, sending: SentAcknowledgements) -> None:
-        """Adds the acknowledgements to the next request, because the broker has not decided them."""
+        """Adds the acknowledgements to the next request, because the broker has not decided on them."""
         ranges = self._ranges.setdefault(sending.partition, [])
         for run in sending.runs:
             if run.acquired not in ranges:

@@ -154,8 +154,8 @@ class ShareFetcher:
         if error.code in STALE_METADATA:
             self._stale.add(partition.topic)
         elif not error.is_retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
-            # UNKNOWN_SERVER_ERROR is excluded, because it means that the state
-            # of the share partition is not loaded yet.
+            # UNKNOWN_SERVER_ERROR is excluded, because it means that the state of the share partition is not loaded
+            # yet.
             self._error = error
         return error.code is not ErrorCode.CORRUPT_MESSAGE
 

@@ -29,7 +29,7 @@ from odradek.protocol.topic_partition import TopicIdPartition
 CHANNEL = "share"
 RENEWS_AND_LIMITS = 2  # first version of ShareFetch and ShareAcknowledge with renewals and the record-limit mode
 FIRST_VERSION = 1
-# Errors after which an acknowledgement is sent again: the broker could not store it, and nothing has been decided.
+# Errors after which an acknowledgement is sent again, because the broker could not store it and has decided nothing.
 UNDECIDED = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -82,7 +82,7 @@ class ShareLeader:
         self.lock_timeout_ms: int | None = None
 
     def needs_request(self, requested: Iterable[TopicIdPartition]) -> bool:
-        """Returns whether a request is due. A request may be due even if no partitions are to be fetched, because the
+        """Returns whether a request is due. A request may be due even if there are no partitions to fetch, because the
         session may have to forget partitions."""
         return bool(set(requested) or self._session.partitions or self.acquired.unsent_partitions)
 
@@ -181,8 +181,8 @@ class ShareLeader:
         self._settle_missing(left)
 
     def _take_acknowledgements(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
-        """Takes the acknowledgements to send. If there is no session, there are none: the broker has released the
-        records, or will do so when their locks expire."""
+        """Takes the acknowledgements to send. Without a session there is nothing to send, because the broker has
+        released the records, or will release them when their locks expire."""
         sendings = self.acquired.take()
         if sendings and not self._session.is_open:
             self._settle_all(sendings, refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "the share session was lost"))
@@ -254,8 +254,8 @@ class ShareLeader:
             self._record_outcome(sending, refusal(code, what, message))
 
     def _settle_missing(self, left: Mapping[TopicIdPartition, SentAcknowledgements]) -> None:
-        """Settles acknowledgements that the response does not mention. They count as refused with INVALID_RECORD_STATE
-        (P4)."""
+        """Settles acknowledgements that the response does not mention. They are treated as refused with
+        INVALID_RECORD_STATE (P4)."""
         for sending in left.values():
             self._settle(sending, ErrorCode.INVALID_RECORD_STATE, "the broker's answer does not contain this partition")
 

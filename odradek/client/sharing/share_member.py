@@ -64,7 +64,7 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
             self._early_heartbeats_left = 0
 
     def end_membership(self) -> None:
-        """Ends the membership. Acquired records stay locked until their locks expire."""
+        """Ends the membership. Acquired records remain locked until their locks expire."""
         self.epoch, self.assigned, self._reported_state, self._early_heartbeats_left = (
             JOIN_EPOCH,
             frozenset(),

@@ -61,7 +61,7 @@ class ShareSession:
     ) -> NamedPartitions:
         """Returns the partitions that a ShareFetch of `requested` has to add to the session and remove from it.
 
-        acknowledged   partitions with acknowledgements in the same request. A partition that a request names stays in
+        acknowledged   partitions with acknowledgements in the same request. A partition that a request names remains in
                        the session unless the same request removes it.
         """
         return NamedPartitions(requested - self.partitions, (self.partitions | set(acknowledged)) - requested)
@@ -101,7 +101,8 @@ class AcquireMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """The settings and member of a share consumer that its requests contain. Sizes are in bytes."""
+    """The settings of a share consumer that its requests contain, and the ids of its group and member. Sizes are in
+    bytes."""
 
     group_id: str
     member_id: str

@@ -36,7 +36,7 @@ class Consumer(Blocking[consumer.Consumer]):
 
     def __next__(self) -> ConsumerRecord:
         while (record := self._client.take_ready()) is None:
-            self._wait(self._client.wait_ready)  # Ctrl-C may interrupt this at any moment without losing a record
+            self._wait(self._client.wait_ready)  # Ctrl-C can interrupt this wait at any moment without losing a record
         return record
 
     def getone(self) -> ConsumerRecord:
@@ -151,7 +151,7 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
         """The duration of acquisition locks in ms, as last reported by the brokers, or None before the first response.
-        If brokers report different durations, this is the shortest."""
+        If brokers report different durations, the value is the shortest of them."""
         return self._client.acquisition_lock_timeout_ms
 
     start = blocking(share_consumer.ShareConsumer.start)

@@ -67,8 +67,8 @@ class Producer(Blocking[producer.Producer]):
         """Closes the producer. If it has no transactional id, first sends all records that were passed to `send`. Gives
         up after `timeout_ms`.
 
-        An open transaction is aborted, and its unsent records are discarded. A prepared transaction stays prepared. The
-        error of a record is raised by the record's future, not by this call.
+        An open transaction is aborted, and its unsent records are discarded. A prepared transaction remains prepared.
+        The error of a record is raised by the record's future, not by this call.
         """
         super()._wait(lambda: self._after_sending(lambda: self._client.close(timeout_ms=timeout_ms), raises=False))
 
@@ -86,7 +86,7 @@ class Producer(Blocking[producer.Producer]):
         loop or to the broker.
 
         The future resolves to the record's metadata, or fails with a ClientError. Errors of the call itself (the record
-        is too large, no transaction is open) fail the future as well. To make sure that such an error does not go
+        is too large, no transaction is open) also fail the future. To make sure that such an error does not go
         unnoticed, the next call of another method, except `abort_transaction` and `close`, raises the error again.
         """
         future = RecordFuture()
@@ -150,7 +150,7 @@ class Producer(Blocking[producer.Producer]):
     commit_transaction = blocking(producer.Producer.commit_transaction)
 
     def abort_transaction(self) -> None:
-        """Discards unsent records and aborts the transaction. The method also clears pending errors of `send`.
+        """Discards unsent records, aborts the transaction, and clears pending errors of `send`.
 
         Raises RetriableError if the coordinator does not answer within `max_block_ms`; repeat the call. Raises
         IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.

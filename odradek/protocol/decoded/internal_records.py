@@ -39,7 +39,7 @@ CONTROL_VALUES: Mapping[ControlType, str] = {
 }
 
 KEY_VERSION = 0
-SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # their type numbers are also those of committed offsets
+SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # their type numbers are also used for committed offsets
 METADATA_FRAME_VERSION = 1
 CLASSIC_GROUP, CONSUMERS = "GroupMetadata", "consumer"
 CONSUMER_PROTOCOL = {"subscription": "consumer_protocol_subscription", "assignment": "consumer_protocol_assignment"}

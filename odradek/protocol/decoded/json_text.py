@@ -17,7 +17,8 @@ TOKEN: Final = re.compile(
     r"|(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)(?![0-9a-zA-Z.+-]))"
 )
 STEP: Final = "  "
-# Elements that are nested more deeply stay on one line, because their indents could be far longer than the text itself.
+# Elements that are nested more deeply are kept on one line, because their indents could be far longer than the text
+# itself.
 DEEPEST: Final = 20
 OPEN, CLOSED = "[{", "]}"
 # The kinds of tokens that may come next: a value; a value or the end of an array; a name; a name or the end of an
@@ -31,7 +32,7 @@ def indented(text: str) -> str | None:
     if not text.lstrip(" \t\n\r").startswith(("{", "[")):
         return None
     parts: list[str] = []
-    inside: list[str] = []  # the brackets that are open
+    inside: list[str] = []  # the open brackets
     expected = VALUE
     at = 0
     while inside or at == 0:

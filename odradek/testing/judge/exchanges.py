@@ -62,7 +62,7 @@ class Connection:
 
     @property
     def is_of_broker(self) -> bool:
-        """Whether the connection belongs to a broker of the cluster rather than a client."""
+        """True if the connection belongs to a broker of the cluster rather than a client."""
         return self.shows_broker or (self.sends_markers and not self.sends_others)
 
     @property
@@ -78,9 +78,9 @@ class Batch:
 
     is_sound   whether its CRC and its length are correct
     is_alone   whether it is the request's only batch for the partition
-    continues  whether its sequence may continue the sequence of another topic. That is possible if the client only
-               knows the name of a topic that was deleted and created again, or if it is unknown which requests were for
-               this topic.
+    continues  whether its sequence may continue the sequence of another topic, because the client knows only the name
+               of a topic that was deleted and created again, or because it is unknown which requests were for this
+               topic
     content    checksum of its records as sent, without the header; None if the recording does not contain the records
     """
 
@@ -133,7 +133,7 @@ class Exchange:
 
     def topic(self, name: str | None, topic_id: bytes) -> Topic:
         """Returns the topic with this name, or with this id if `name` is empty. All calls for one exchange return the
-        same topic, even if the topic is deleted in between."""
+        same topic, even if the topic is deleted in the meantime."""
         key = name or topic_id
         found = self._topics_by_key.get(key)
         if found is None:
@@ -142,14 +142,14 @@ class Exchange:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the client will never receive a response."""
+        """True if the client will never receive a response."""
         return self.status in (AnswerStatus.UNANSWERED, AnswerStatus.HUNG_UP) or (
             self.written_us is None and self.connection.closed_us is not None
         )
 
     @property
     def is_after_answer(self) -> bool:
-        """Whether the request is known to have been sent after the response to the previous request."""
+        """True if the request is known to have been sent after the response to the previous request."""
         return not self.is_behind and not self.is_unsure
 
     @property

@@ -78,12 +78,11 @@ def junit(
     found: Iterable[Software], ignored: Mapping[str, str], *, failure: str = "", took_s: float = 0.0, strict: bool
 ) -> str:
     """Formats a JUnit report. It contains a suite for each software, with a test case for each rule, and a test case
-    for the judged command. A broken rule is a failure only if its level counts.
+    for the judged command. A broken MUST rule is a failure; a broken SHOULD rule is a failure only if `strict` is set.
 
     failure  reason why the command failed, which is reported as an error
     took_s   duration of the command. The duration of a suite is the time from the software's first request to its last
              request.
-    strict   whether the level SHOULD counts
     """
     suites = []
     for software in found:

@@ -24,7 +24,7 @@ class Topic:
 
     name        "" until its name is seen
     topic_id    zero until its id is seen
-    is_later    whether an earlier topic of this name was deleted. A producer that only knows names may then continue
+    is_later    whether an earlier topic of this name was deleted. A producer that knows only names may then continue
                 the earlier topic's sequences.
     is_joined   whether requests used its name and its id before a response showed that they belong together. The order
                 of these requests is then unknown.
@@ -50,8 +50,8 @@ class Topics:
         self._by_name: OrderedDict[str, Topic] = OrderedDict()
         self._by_id: OrderedDict[bytes, Topic] = OrderedDict()
         self._deleted: OrderedDict[str, None] = OrderedDict()  # names of deleted topics that requests have contained
-        # These maps are separate from those above, because one response may list all topics of a cluster, and would
-        # displace the topics that clients use.
+        # These maps are separate from the maps above, because one response may list all topics of a cluster, which
+        # would displace the topics that clients use.
         self._name_of_id: OrderedDict[bytes, str] = OrderedDict()
         self._id_of_name: OrderedDict[str, bytes] = OrderedDict()
 
@@ -73,7 +73,7 @@ class Topics:
         return self._by_id[topic_id]
 
     def name_of(self, topic_id: bytes) -> str:
-        """Returns the name that a response gave for a topic id, or "" if no response did."""
+        """Returns the name that a response gave for a topic id, or "" if no response gave one."""
         topic = self._by_id.get(topic_id)
         return self._name_of_id.get(topic_id, "") if topic is None else topic.name
 

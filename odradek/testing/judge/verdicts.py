@@ -1,5 +1,5 @@
-"""Combines the results of clients into verdicts: for each client software, whether it kept each rule, and the proof if
-it did not."""
+"""Combines the results of clients into verdicts: for each client software, whether it kept each rule, and the proof of
+each violation."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _verdict(rule: ProtocolRule, tally: Tally | None) -> RuleVerdict:
 
 
 def counts_against(verdict: RuleVerdict, *, strict: bool) -> bool:
-    """Returns whether the rule was broken, and its level makes the command fail."""
+    """Returns whether the rule was broken and its level makes the command fail."""
     levels = {*ALWAYS_COUNT, Level.SHOULD} if strict else ALWAYS_COUNT
     return verdict.verdict == BROKEN and verdict.rule.level in levels
 

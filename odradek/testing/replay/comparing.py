@@ -164,8 +164,8 @@ def _joined(records: Any) -> bytes:
 
 
 def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Difference]:
-    """Compares the records of two responses. The responses may contain different numbers of records. It is a
-    difference, however, if only one response contains any."""
+    """Compares the records of two responses. Different numbers of records are not a difference, unless only one of the
+    responses contains records."""
     try:
         recorded, live = _by_offset(one, ids), _by_offset(other, None)
     except MalformedMessage as error:
@@ -181,7 +181,7 @@ def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Diffe
 
 def _by_offset(data: bytes, ids: IdMap | None) -> dict[int, tuple[Any, ...]]:
     """Returns each record, with the producer fields of its batch, by offset. Leaves out the timestamps that the broker
-    sets, which are those of markers and of topics with LogAppendTime."""
+    sets, in markers and in topics with LogAppendTime."""
     found: dict[int, tuple[Any, ...]] = {}
     for position, header in batches(data):
         producer = header.producer_id if ids is None else ids.live("producer", header.producer_id)

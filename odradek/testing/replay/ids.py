@@ -12,7 +12,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import ZERO_UUID, Message, Struct
 
-# The kind of id that each field contains, by Kafka's name of the field. Ids of different kinds are mapped separately.
+# The kind of id in each field, by Kafka's field name. Ids of different kinds are mapped separately.
 KINDS: Final = {
     **dict.fromkeys(("TopicId",), "topic"),
     **dict.fromkeys(("ProducerId", "OngoingTxnProducerId"), "producer"),
@@ -51,7 +51,7 @@ class IdMap:
 
     def live(self, kind: str, recorded: Any) -> Any:
         """Returns the live id for a recorded id, or the recorded id itself if no live id is known. Ids that clients
-        choose have no other live id."""
+        choose are the same on both sides."""
         return self._live.get(kind, {}).get(recorded, recorded)
 
     def translate(self, request: Message, version: int) -> bool:
@@ -82,7 +82,7 @@ class IdMap:
         return is_changed
 
     def _batches(self, records: Any) -> Any:
-        """Returns the record batches with live producer ids and with the CRCs that this requires."""
+        """Returns the record batches with live producer ids and updated CRCs."""
         if isinstance(records, list):
             records = b"".join(records)
         changed: bytearray | None = None

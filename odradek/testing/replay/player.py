@@ -4,8 +4,8 @@ A request is sent once all responses that preceded it in the recording have arri
 recording. The pauses are also preserved, unless they are disabled. If the live broker refuses a request with a
 temporary error such as NOT_COORDINATOR, the player repeats the request, as any client would.
 
-A request that was refused with a temporary error in the recording is not sent, unless the recording contains calls of
-the control interface, and the player repeats them. In that case a fault rule may have caused the error.
+A request that was refused with a temporary error in the recording is not sent. If the recording contains calls of the
+control interface and the player repeats them, it is sent nevertheless, because a fault rule may have caused the error.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class RecordingPlayer:
 
     async def play(self, entries: Entries) -> ReplayResult:
         """Replays a recording and returns the result. `entries` is called twice, and must return all entries from the
-        beginning each time. Raises MalformedMessage, OSError."""
+        beginning each time. Raises MalformedMessage or OSError."""
         if not self._is_exact:
             self._refused = temporarily_refused(entries(), calls_again=self._control is not None)
         began_s = time.monotonic()

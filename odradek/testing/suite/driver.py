@@ -49,7 +49,7 @@ class DrivenClient:
 
     def run_command(self, *words: str) -> list[str]:
         """Sends a command and waits for its reply. Returns the values of the records that the application received,
-        which is an empty list for every command but `poll`. Raises ApplicationFailed, Unimplemented."""
+        which is an empty list for every command but `poll`. Raises ApplicationFailed or Unimplemented."""
         self.send_command(*words)
         return self.read_reply(" ".join(words))
 
@@ -64,7 +64,7 @@ class DrivenClient:
 
     def read_reply(self, what: str) -> list[str]:
         """Waits for the reply to the last command, which error messages call `what`. Returns the values of the records
-        that the application received. Raises ApplicationFailed, Unimplemented."""
+        that the application received. Raises ApplicationFailed or Unimplemented."""
         line = self._read_line(time.monotonic() + self._time_limit_s, what)
         self._time_limit_s = PATIENCE_S
         try:

@@ -38,7 +38,7 @@ from odradek.testing.sync import Cluster, Unmet
 
 FULL, FINAL = 0, -1
 CLAIM_MS: Final = 10_000
-# After this time, the clients no longer have a Fetch in flight that they sent before the rebalance.
+# Time after which no Fetch that a client sent before the rebalance is still in flight.
 REBALANCE_PAUSE_S: Final = 1.5
 Requests = Iterable[Mapping[str, Any]]
 
@@ -60,7 +60,7 @@ class HandOver:
 
 def hand_over(stage: ScenarioCluster, **settings: str) -> HandOver:
     """Lets one driver read a topic with two partitions, and then lets a second driver join the group. Both drivers are
-    started with `settings`. Raises Unimplemented, ApplicationFailed, Unmet."""
+    started with `settings`. Raises Unimplemented, ApplicationFailed or Unmet."""
     stage.topic(partitions=2)
     for partition, value in enumerate("ab"):
         stage.send(value, partition=partition)

@@ -75,8 +75,8 @@ class ScenarioCluster:
         return _run(act())
 
     def remove_members(self) -> None:
-        """Removes all members of the classic group, as an administrator would. The members learn of this when their
-        next request is refused."""
+        """Removes all members of the classic group, as an administrator would. The members learn of their removal when
+        their next request is refused."""
         from odradek.client.network.cluster import Cluster
         from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
         from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
@@ -125,7 +125,7 @@ class ScenarioCluster:
 
     def leave_offsets_open(self, group: str) -> None:
         """Begins a transaction that contains an offset of the group. Its producer is never closed, so the transaction
-        stays open."""
+        remains open."""
         from odradek.client import OffsetAndMetadata, Producer, TopicPartition
 
         async def send() -> None:

@@ -131,7 +131,7 @@ def on_sync_group_response(exchange: Exchange, scene: Scene) -> None:
 
 def claims_of(metadata: Buffer) -> tuple[int, Owned]:
     """Returns the generation in a subscription, and the partitions that the subscription claims. The generation is -1
-    if the subscription contains none. If the subscription is in another format, there are no partitions either."""
+    if the subscription contains none. A subscription in another format yields -1 and no partitions."""
     claim_response = _parse(ConsumerProtocolSubscription, metadata)
     if claim_response is None:
         return -1, frozenset()

@@ -110,8 +110,8 @@ class SentBatch:
     def differs(self, batch: Batch) -> bool:
         """Returns whether `batch`, which has the same sequence, contains other records.
 
-        A client that rebuilds a batch for a retry sets new timestamps in the header, but the bytes of the records stay
-        the same. If the recording does not contain the records, a difference is only certain if the timestamps are
+        A client that rebuilds a batch for a retry sets new timestamps in the header, but does not change the bytes of
+        the records. If the recording does not contain the records, a difference is certain only if the timestamps are
         equal, or if the first batch was acknowledged.
         """
         before = self.batch
@@ -125,7 +125,7 @@ class SentBatch:
 
     @property
     def is_refused(self) -> bool:
-        """Whether all copies were refused, so that the client may use the sequence for other records."""
+        """True if all copies were refused, so that the client may use the sequence for other records."""
         return self.batch is not None and self.doubtful_copies == 0 and self.acknowledgement is None
 
 

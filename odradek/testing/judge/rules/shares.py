@@ -225,7 +225,7 @@ def on_share_response(exchange: Exchange, scene: Scene) -> None:
     code = getattr(answer, "error_code", None)
     session.is_sure = code == 0
     if any(_acknowledged(request)) and (code != 0 or _has_refused(answer)):
-        session.is_followed = False  # the client cannot know which records count as acknowledged
+        session.is_followed = False  # the client cannot know which records the broker regards as acknowledged
     if code in SESSION_ERRORS:
         session.session_error = exchange
     elif code == LIMIT:

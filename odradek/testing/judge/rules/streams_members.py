@@ -36,7 +36,7 @@ SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
 # The statuses MISSING_SOURCE_TOPICS, INCORRECTLY_PARTITIONED_TOPICS, MISSING_INTERNAL_TOPICS and ASSIGNMENT_DELAYED.
 # The group is not ready while its responses have one of these statuses.
 NOT_READY: Final = frozenset({1, 2, 3, 5})
-SILENT: Final = 2  # if a member is silent for this number of heartbeat intervals, it causes its own removal
+SILENT: Final = 2  # a member that is silent for this number of heartbeat intervals causes its own removal
 NEEDS_CLOSING_DRIVER: Final = "a driver: only the application knows whether it closes or will come back"
 
 # fmt: off
@@ -352,7 +352,7 @@ def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def _check_unchanged_fields(exchange: Exchange, code: int, member: JudgedStreamsMember, scene: Scene) -> None:
-    """Decides STG.13: whether the member's session lasted until this heartbeat."""
+    """Decides STG.13 from the response to a heartbeat: the member must not be silent until its session expires."""
     earlier, request = member.earlier_heartbeat, exchange.request
     assert isinstance(request, StreamsGroupHeartbeatRequest)
     if (

@@ -39,7 +39,7 @@ COORDINATOR: Final = frozenset(
     code.value for code in (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
 )
 RETRIED: Final = COORDINATOR | {CONCURRENT}
-# The errors after which a producer must not keep sending InitProducerId, and the rules that say so.
+# The errors after which a producer must not keep sending InitProducerId, and the rules that forbid it.
 FATAL_INITS: Final = {
     E.INVALID_TRANSACTION_TIMEOUT.value: "TXN.14",
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value: "TXN.16",

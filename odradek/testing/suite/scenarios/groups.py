@@ -98,7 +98,7 @@ def member_that_is_removed(stage: ScenarioCluster) -> str | None:
     stage.remove_members()
     received += poll_until_stable(stage, [driver])
     stage.send("b")
-    # The application may receive "b" twice, if the member received it before it learned of its removal.
+    # The application may receive "b" twice if the member received it before learning of its removal.
     return difference(dict.fromkeys(received + poll_values(driver, 1)), ["a", "b"])
 
 
@@ -110,7 +110,7 @@ def generation_that_is_refused(stage: ScenarioCluster) -> str | None:
     while not hits(stage, "illegal") and time.monotonic() < until_s:
         received += driver.run_command("poll", str(POLL_MS))
     stage.send("b")
-    # The application may receive "b" twice, if the member received it before it joined again.
+    # The application may receive "b" twice if the member received it before joining again.
     return difference(dict.fromkeys(received + poll_values(driver, 1, more=4)), ["a", "b"])
 
 
@@ -120,7 +120,7 @@ def epoch_that_is_fenced(stage: ScenarioCluster) -> str | None:
     stage.kafka.fault({"name": "fenced", "match": {"api": "ConsumerGroupHeartbeat"}, "do": fenced, "times": 1})
     stage.kafka.wait(fault="fenced", hits=1, timeout_s=PATIENCE_S)
     stage.send("b")
-    # The application may receive "b" twice, if the member received it before it learned that it was fenced.
+    # The application may receive "b" twice if the member received it before learning that it was fenced.
     return difference(dict.fromkeys(received + poll_values(driver, 1)), ["a", "b"])
 
 

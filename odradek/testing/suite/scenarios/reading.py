@@ -141,7 +141,7 @@ def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
     driver = beside_a_follower(stage)
     stage.kafka.stop_node(2)
     stage.send("b")
-    # The application may receive "b" twice, if the group rebalances because racks have changed.
+    # The application may receive "b" twice if the group rebalances because racks have changed.
     return difference(dict.fromkeys(poll_values(driver, 1)), ["b"])
 
 

@@ -31,8 +31,8 @@ class Scenario:
 
     @property
     def decides(self) -> bool:
-        """Whether the rule counts as kept if the application receives the expected results. If False, the rule counts
-        as kept only if the traffic shows it as well."""
+        """True if the rule is regarded as kept when the application receives the expected results. If False, the
+        traffic must also show that the client keeps the rule."""
         return self.is_decisive or RULES[self.rule].needs is not None
 
     @property

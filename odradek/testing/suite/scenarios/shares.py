@@ -35,7 +35,7 @@ def start_share_consumer(stage: ScenarioCluster) -> DrivenClient:
 
 
 def poll_records(driver: DrivenClient, count: int = 1) -> list[str]:
-    """Polls until the application has received `count` records. Unlike `poll_values`, does not poll again after that,
+    """Polls until the application has received `count` records. Unlike `poll_values`, does not poll again afterwards,
     because another poll would acknowledge the records."""
     received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
@@ -64,7 +64,7 @@ def add_fault_once(
 
 def poll_past_fault(stage: ScenarioCluster, driver: DrivenClient, received: list[str]) -> str | None:
     """Polls until the fault was applied, and then until the application receives another record. Returns a description
-    of the difference to the expected records, or None."""
+    of the difference from the expected records, or None."""
     until_s = time.monotonic() + PATIENCE_S
     while not hits(stage, "once") and time.monotonic() < until_s:
         received += driver.run_command("poll", str(POLL_MS))
