@@ -202,11 +202,12 @@ def page(
 def of_the_suite(played: Sequence[SuiteResult]) -> Iterator[str]:
     """Yields the lines of a table with a row for each scenario, and for each further rule that was broken in any
     scenario."""
-    days = sorted({f"{each.on:%Y-%m-%d}" for each in played})
+    *others, last_day = sorted({f"{each.on:%Y-%m-%d}" for each in played})
+    days = f"{', '.join(others)} and {last_day}" if others else last_day
     yield "\n## The suite\n"
     yield f"All {len(SCENARIOS)} scenarios of `odradek judge --suite` were played with each of"
     yield "[these drivers](../examples/judge_drivers/README.md) by `python -m tests.client_lab.suite`, on"
-    yield f"{' and '.join(days)}. What the application saw and the traffic of all scenarios decide"
+    yield f"{days}. What the application saw and the traffic of all scenarios decide"
     yield "whether a rule is kept or **broken**. – means that the client or its driver does not have the feature. An"
     yield "empty cell means that the client never met the prepared situation.\n"
     yield f"| scenario | rule | {' | '.join(each.client for each in played)} |"
