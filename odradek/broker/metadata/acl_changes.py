@@ -59,8 +59,8 @@ def create_acls(
 ) -> Decision[Created]:
     """Decides which of the requested ACLs are created.
 
-    Each ACL is accepted or refused on its own. An ACL that already exists is accepted, but no record is written for
-    it. Raises POLICY_VIOLATION if the request would create too many ACLs.
+    Each ACL is accepted or refused separately. An ACL that already exists is accepted, but no record is written for it.
+    Raises POLICY_VIOLATION if the request would create too many ACLs.
 
     rules  the rules of the emulated release; before Kafka 4.4, the host of an ACL may be any text
     """
@@ -117,9 +117,8 @@ def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[
 
 
 class _Candidates:
-    """Selects the ACLs that a filter must be compared with. If the filter names exactly one resource, these are the
-    ACLs of that resource. Otherwise they are the ACLs of the filter's principal, or all ACLs if the filter names no
-    principal."""
+    """Selects the ACLs to compare with a filter. If the filter names exactly one resource, these are the ACLs of that
+    resource. Otherwise they are the ACLs of the filter's principal, or all ACLs if the filter names no principal."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._acls = image.acls

@@ -95,7 +95,7 @@ def as_decided(decision: Decision[Any]) -> Decision[Any]:
 
 @dataclass(slots=True)
 class QueuedDecision:
-    """A decision that waits for its turn. Its `answer` resolves when the decision has taken effect."""
+    """A decision that waits for its turn. `answer` resolves when the decision has taken effect."""
 
     decide: Callable[[MetadataImage], Decided[Any]]
     answer: Deferred[Any]
@@ -103,7 +103,7 @@ class QueuedDecision:
 
 @dataclass(slots=True)
 class Publication:
-    """A durable decision, part of which is not visible yet. Its answer resolves when everything is visible."""
+    """A durable decision, part of which is not visible yet. `answer` resolves when everything is visible."""
 
     answer: Deferred[Any]
     response: object
@@ -140,7 +140,7 @@ class ClusterMetadata:
         placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
         rules: KafkaRules = NEWEST,
     ) -> None:
-        """Initialises the object. Other modules use `opening` instead.
+        """Initialises the object. Other modules must use `opening` instead.
 
         placed  called with each decision before it is recorded; returns the decision to record instead. If several
                 nodes share this log, this function distributes the partitions among the nodes
@@ -267,7 +267,8 @@ class ClusterMetadata:
         return queued.answer
 
     def commit(self, records: Sequence[Message]) -> Deferred[None]:
-        """Commits records that need no decision. The returned Deferred resolves or fails like that of `submit`."""
+        """Commits records that need no decision. Returns a Deferred that resolves or fails in the same way as the
+        Deferred of `submit`."""
         return self.submit(lambda image: Decision(None, tuple(records)))
 
     def hold_until(self, done: Deferred[Any] | None) -> None:
@@ -330,7 +331,8 @@ class ClusterMetadata:
             if self._decide(self._queue.popleft()):
                 self._is_committing = False
 
-    # The following methods return whether the turn has ended. If not, the turn continues and ends with `_committed`.
+    # Each of the following methods returns whether the turn has ended. If not, the turn continues and ends with
+    # `_committed`.
 
     def _decide(self, queued: QueuedDecision) -> bool:
         self._steps = self._recording(queued.decide)
@@ -402,7 +404,7 @@ class ClusterMetadata:
         )
 
     def _write(self, snapshot: MetadataSnapshot) -> None:
-        """Writes the snapshot and waits for the disk. If the write fails, the next startup tries again."""
+        """Writes the snapshot and waits for the disk. If the write fails, the next startup will try again."""
         try:
             self._disk.replace(f"{self._log.directory}/{snapshot.name}", snapshot.content)
         except OSError as error:
@@ -483,8 +485,8 @@ class ClusterMetadata:
         self._log.append(batch, now_ms=now_ms)
 
     def _committing(self, records: Sequence[Message]) -> Iterator[None]:
-        """Commits records in steps that wait for the disk. Only used when the broker starts and stops, while no client
-        waits."""
+        """Commits records in steps that wait for the disk. Used only when the broker starts and stops, because no
+        clients are waiting then."""
         yield from self._staging(records)
         self._log.write_staged()
         ticket = self._log.start_sync()
@@ -498,8 +500,8 @@ class ClusterMetadata:
     ) -> Iterator[None]:
         """Enables odradek.share.transactions if an earlier Odradek used share.version 2 for the same purpose. Pending
         acknowledgements in the directory then remain part of their transactions, and clients can continue. A crash
-        before the single batch is written changes nothing. Once it is written, the recorded level shows that this step
-        has been done (ADR 35)."""
+        before the single batch is written changes nothing. After the batch is written, the recorded level shows that
+        this step has been done (ADR 35)."""
         levels = self.image.features
         if levels.get(SHARE_VERSION, 0) < EARLIER_LEVEL or SHARE_TRANSACTIONS in levels or earlier.is_decided:
             return
@@ -589,8 +591,8 @@ def _check_features(image: MetadataImage, newest: str) -> None:
 
 
 def _asked_for(formatted: Sequence[Message], config: BrokerConfig) -> list[Message]:
-    """Returns the records of features that the configuration enables in a new directory. These records are not part of
-    the formatting records, because Kafka also reads the formatting records."""
+    """Returns the records of features that the configuration enables in a new directory. They are separate from the
+    formatting records, because Kafka also reads the formatting records."""
     level = config.odradek_share_transactions
     if not level:
         return []

@@ -152,7 +152,7 @@ def _resource(resource: ResourceChanges, node_id: int, is_incremental: bool) -> 
 
 
 def this_node(name: str, node_id: int, what: str) -> int:
-    """Returns the node id in `name`. Raises INVALID_REQUEST unless it is this node's id. `what` selects the error
+    """Returns the node id in `name`. Raises INVALID_REQUEST unless it is the id of this node. `what` selects the error
     message."""
     try:
         number = int(name)
@@ -194,7 +194,7 @@ def _list_with(
     change is applied to its default.
 
     As in Kafka, only settings of brokers and topics can be changed in this way, because Kafka's controller does not
-    know the types of other settings. Raises INVALID_CONFIG.
+    know the types of other settings. Raises INVALID_CONFIG for other settings.
     """
     setting = settings_of(key[0]).get(change.name)
     if setting is None or setting.kind is not ValueType.LIST or key[0] not in RESOURCES_WITH_LISTS:

@@ -1,4 +1,4 @@
-"""Checks the settings of each type of resource. If settings are refused, raises KafkaError with Kafka's error codes and
+"""Checks the settings of each type of resource. Refuses settings by raising KafkaError with Kafka's error codes and
 messages."""
 
 import re
@@ -88,7 +88,7 @@ def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], r
 
 def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None], *, is_default: bool) -> None:
     """Checks that the settings may be changed while the broker runs. Unknown names are permitted. If `is_default` is
-    set, the change applies to all brokers."""
+    set, the changes apply to all brokers."""
     updates = {name: _update_of(name) for name in changed}
     _refuse(
         (name for name, update in updates.items() if update is UpdateMode.READ_ONLY),
@@ -175,7 +175,8 @@ def _check_streams_assignment(config: BrokerConfig, settings: Mapping[str, str])
 
 
 def _effective_value(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
-    """Returns the value of a group setting: the group's own value, or the broker's value if the group has none."""
+    """Returns the effective value of a group setting: the group's own value, or the broker's value if the group has
+    none."""
     broker_name = f"group.{name}"
     value = values[name] if name in values else BROKER_SETTINGS[broker_name].parse(config.current_text(broker_name))
     assert isinstance(value, int)
@@ -227,7 +228,7 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _check_login_module(name: str, text: str) -> None:
-    """Checks the text of a JAAS login module, because the broker cannot start if the text is unreadable. The error
+    """Checks the text of a JAAS login module, because the broker cannot start with an unreadable text. The error
     message contains no password.
 
     Passwords for PLAIN are refused, because the metadata log and every copy of it would contain them unencrypted.

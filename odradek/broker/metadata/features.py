@@ -61,7 +61,7 @@ def update_features(
 
     min_insync_replicas  the value to record for the cluster when eligible leader replicas are enabled (KIP-966)
     pending_count        returns the number of share group acknowledgements that wait for the end of a transaction
-                         (KIP-1289), or None if the number is not available yet. Only called if the number matters
+                         (KIP-1289), or None if the number is not available yet; called only if the number is needed
     raises               KafkaError INVALID_UPDATE_VERSION or FEATURE_UPDATE_FAILED
     """
     records: list[Message] = []
@@ -105,8 +105,8 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
         raise _invalid_update(update, f"Local controller {node_id} only supports versions {least}-{most}")
     current = _level(image, feature)
     if feature == KRAFT_VERSION and level != current:
-        # At level 1, the log contains the voters of the quorum. This broker does not record its voter, so it cannot
-        # change the level.
+        # At kraft.version 1, the log contains the voters of the quorum. This broker does not record its voter, so it
+        # cannot change the level.
         raise _invalid_update(
             update, "Can't downgrade the version of this feature." if level < current else "Not supported."
         )

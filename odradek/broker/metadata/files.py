@@ -1,4 +1,5 @@
-"""Files of the metadata log other than its segments: snapshots, `bootstrap.checkpoint`, `quorum-state`.
+"""Reads and writes the files of the metadata log other than its segments: snapshots, `bootstrap.checkpoint`,
+`quorum-state`.
 
 A snapshot (`<end offset>-<epoch>.checkpoint`) replaces all records of the log below its end offset. This broker reads
 Kafka's snapshots. It writes a snapshot in a new directory (`bootstrap.checkpoint` if it emulates a release before Kafka
@@ -55,8 +56,8 @@ def snapshots_among(names: Iterable[str]) -> list[SnapshotFile]:
 
 def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
     """Returns the newest complete snapshot, or None if no snapshot exists, and the offset from which the log must be
-    read. Raises CorruptMetadata if the log ends before the snapshot, or if no snapshot has the records before the start
-    of the log.
+    read. Raises CorruptMetadata if the log ends before the snapshot, or if no snapshot contains the records before the
+    start of the log.
 
     The snapshot that formatting writes (FORMATTED) does not replace records of the log and is not returned;
     `formatted_records` reads it.
@@ -86,7 +87,7 @@ def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
 
 def is_complete(data: bytes) -> bool:
     """Returns whether a snapshot is complete. In a complete snapshot, all checksums match, no offset is missing, and
-    the last record is a footer. If the writer crashed, the footer is missing."""
+    the last record is a footer. If the writer crashed before it was done, the footer is missing."""
     last, next_offset, end_position = None, 0, 0
     try:
         for position, header in batches(data):
@@ -176,8 +177,8 @@ def encode_quorum_state(state: QuorumState) -> bytes:
 
 
 def decode_leader_epoch(data: bytes) -> int:
-    """Returns the leader epoch in a `quorum-state` file of any data version, or 0 if the file is unreadable. The caller
-    can do without it, because the log also contains its epochs."""
+    """Returns the leader epoch in a `quorum-state` file of any data version, or 0 if the file is unreadable. In that
+    case the caller can use the epochs in the log."""
     try:
         epoch = json.loads(data)["leaderEpoch"]
     except (ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
 """The state of the cluster according to the metadata log: topics, partitions, configs, features, brokers, producer ids.
 
 Only `replay` changes a `MetadataImage`, one record at a time, both at startup and while the broker runs. Records that
-this broker does not use, such as controller registrations, are ignored, but stay in the log. Source: the record schemas
-of Kafka 4.3.1, and the responses of its brokers on the recorded directories (served.json).
+this broker does not use, such as controller registrations, are ignored but remain in the log. Source: the record
+schemas of Kafka 4.3.1, and the responses of its brokers on the recorded directories (served.json).
 """
 
 from collections.abc import Callable, Mapping
@@ -51,8 +51,8 @@ DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # clust
 
 
 class Node(NamedTuple):
-    """The identity of this broker as a location of replicas. `other_ids` are the other nodes that share this node's
-    metadata log."""
+    """The identity of this broker as a location of replicas. `other_ids` contains the ids of the other nodes that share
+    this node's metadata log."""
 
     node_id: int
     directory_id: bytes
@@ -125,7 +125,7 @@ class MetadataImage:
         self.scram_credentials = ScramCredentials()
         self.delegation_tokens = DelegationTokens()
         self.next_producer_id = 0
-        self.topics_version = 0  # increases when a topic is created, deleted or enlarged
+        self.topics_version = 0  # increases when topics are created or deleted, or partitions are added
         self.next_offset = 0  # offset after the last replayed record of the metadata log
 
     @property
@@ -291,8 +291,8 @@ class MetadataImage:
                     partition.partition_epoch += 1
 
 
-# Replay functions by the name of the record class. Names are used so that a record class is imported only when a record
-# of this class is read or written.
+# Maps the name of each record class to its replay function. Names are used so that a record class is imported only when
+# a record of this class is read or written.
 REPLAYS: Final[Mapping[str, Callable[[MetadataImage, Any], None]]] = {
     "TopicRecord": MetadataImage._topic,
     "PartitionRecord": MetadataImage._partition,

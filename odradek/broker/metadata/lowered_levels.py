@@ -26,8 +26,8 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, records_of
 from odradek.protocol.struct import Buffer, Message
 
-# The highest level that a Kafka release supports, for features of which some Kafka release does not support Odradek's
-# highest level. For share.version, this release is Kafka 4.3.1. No Kafka release has Odradek's own feature.
+# For each feature of which some Kafka release does not support Odradek's highest level: the highest level that this
+# release supports. For share.version, the release is Kafka 4.3.1. No Kafka release has Odradek's own feature.
 HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS, SHARE_TRANSACTIONS: 0}
 QUORUM_TYPES = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 NO_OP_RECORD = 20
@@ -35,8 +35,8 @@ BEGIN, END, ABORT = 23, 24, 25  # types of the records that begin and end metada
 
 
 def is_left(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """Returns whether a feature was lowered from a level that some Kafka release does not support to a level that the
-    same release supports.
+    """Returns whether a feature was lowered to a level that some Kafka release supports, from a level that the same
+    release does not support.
 
     Each feature is considered separately, because Kafka 4.4.0 starts on a directory whose share.version is still 2.
 

@@ -1,5 +1,5 @@
-"""Metadata records: their encoding in Kafka's frame (frame version, type, version, body), and decisions that contain
-records.
+"""Encodes and decodes metadata records in Kafka's frame (frame version, type, version, body), and defines decisions
+that contain records.
 
 The first three fields of a frame are unsigned varints, and the frame version is 1. The finalised `metadata.version`
 determines the version in which a record is written, so that Kafka can read the record at the same level.
@@ -21,7 +21,7 @@ from odradek.protocol.struct import Message
 
 FRAME_VERSION = 1
 
-# For each record type that is decoded, the module in protocol.messages. Records of all other types are ignored.
+# Maps each record type that is decoded to its module in protocol.messages. Records of all other types are ignored.
 DECODED: Mapping[int, str] = {
     0: "register_broker_record",
     1: "unregister_broker_record",
@@ -45,11 +45,11 @@ DECODED: Mapping[int, str] = {
     26: "remove_delegation_token_record",
     28: "clear_elr_record",
 }
-# Record types that Kafka 4.4.0 writes. The log may contain any of these types, although this broker ignores some.
+# Record types that Kafka 4.4.0 writes. The log may contain any of these types, but this broker ignores some of them.
 KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27, 29})
 
-# For each record type, pairs of a metadata.version and the record version to write at this level and above. Source:
-# Kafka 4.3.1's table of metadata versions.
+# For each record type, pairs of a metadata.version and the record version that is written at this level and above.
+# Source: Kafka 4.3.1's table of metadata versions.
 VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "PartitionRecord": ((23, 2), (17, 1)),
     "PartitionChangeRecord": ((23, 2), (17, 1)),
@@ -59,7 +59,7 @@ VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRecord:
-    """A record that this broker ignores, because its type is not used or because its type or version is unknown."""
+    """A record that this broker ignores because it does not use the type, or does not know the type or version."""
 
     record_type: int
     version: int
@@ -152,7 +152,7 @@ def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
 
 R = TypeVar("R")
 
-MAX_RECORDS = 10_000  # limit for one decision, as in Kafka; the records are committed in one batch or not at all
+MAX_RECORDS = 10_000  # limit for one decision, as in Kafka, because a decision is committed in one batch
 
 
 def require_one_batch(records: Sequence[Message]) -> None:
@@ -162,8 +162,7 @@ def require_one_batch(records: Sequence[Message]) -> None:
 
 
 class Decision(NamedTuple, Generic[R]):
-    """A decision that has not taken effect yet. `records` must be committed and replayed before `response` may be
-    sent."""
+    """A decision that has not taken effect yet. `records` must be committed and replayed before `response` is sent."""
 
     response: R
     records: tuple[Message, ...] = ()

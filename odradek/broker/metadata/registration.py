@@ -84,8 +84,8 @@ def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) ->
 def registration_records(
     node: Node, endpoints: Iterable[Listener], *, rack: str | None, incarnation_id: bytes, broker_epoch: int
 ) -> list[Message]:
-    """Builds the records that register this process as the node's broker and immediately unfence the broker.
-    `broker_epoch` is the offset of the first record."""
+    """Builds the records that register this process as the node's broker and immediately unfence it. `broker_epoch` is
+    the offset of the first record."""
     return [
         RegisterBrokerRecord(
             broker_id=node.node_id,
@@ -113,7 +113,7 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
     was_clean  False after a crash. In that case, partitions that this node already led also get a new leader epoch, so
                that consumers can detect that a power failure removed records that they had read (KIP-320)
 
-    Partitions of `__transaction_state` always get a new leader epoch. It is also the epoch of the transaction
+    Partitions of `__transaction_state` always get a new leader epoch. This is also the epoch of the transaction
     coordinator, which uses it to distinguish requests of the previous process from requests of this process. (Kafka
     raises the leader epochs of all topics.)
     """
@@ -144,5 +144,5 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
 
 
 def fencing_records(node: Node, broker_epoch: int) -> list[Message]:
-    """Builds the record that fences a broker. The broker writes this record when it stops cleanly."""
+    """Builds the record that fences a broker. The broker writes this record when it shuts down cleanly."""
     return [BrokerRegistrationChangeRecord(broker_id=node.node_id, broker_epoch=broker_epoch, fenced=1)]

@@ -5,7 +5,7 @@ Records between BeginTransaction and EndTransaction are applied together or not 
 newer Kafka are skipped and reported once.
 
 After a commit, the listeners are notified of the changes. If a commit has many records, they are published in slices,
-so that clients are served in between. A new slice begins only with the creation or removal of a topic or with the
+so that clients are served between slices. A new slice begins only with the creation or removal of a topic or with the
 change of a partition, so each new topic appears together with all its partitions and settings. Listeners may take
 several turns for the partitions of a topic.
 """
@@ -27,7 +27,8 @@ from odradek.protocol.struct import Buffer, Message
 
 
 class CorruptMetadata(Exception):
-    """The metadata log contradicts itself. The broker must not start with this log, because it would lose topics."""
+    """Raised if the metadata log contradicts itself. The broker must not start with this log, because it would lose
+    topics."""
 
 
 class Loader:
@@ -35,11 +36,11 @@ class Loader:
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        # The records of a transaction that has not ended, or None if there is no such transaction.
+        # The records of a metadata transaction that has not ended, or None if there is no such transaction.
         self._transaction: list[Message] | None = None
         self.not_understood: set[tuple[int, int]] = set()  # unknown record types and versions
         self.last_timestamp = -1  # timestamp of the last record, in ms
-        # Highest level of each feature in the log itself, even if that level is no longer in effect.
+        # Highest level of each feature in the log, even if that level is no longer in effect.
         self.highest_levels: dict[str, int] = {}
         self.earlier_share_version = EarlierShareVersion()
 
@@ -149,7 +150,7 @@ def slices(records: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def replay(image: MetadataImage, records: Sequence[Message]) -> News:
-    """Replays the records. Returns the changes for the listeners, in order. Several records may form one change."""
+    """Replays the records. Returns the changes for the listeners, in order. Several records can form one change."""
     news: News = {}
     for record in records:
         removed = _removed_topic(image, record)

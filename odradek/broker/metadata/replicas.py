@@ -27,7 +27,7 @@ class ElectionType(IntEnum):
 
 
 def elect_leader(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError:
-    """Returns the error that explains why no leader is elected. There is always an error, because this node already
+    """Returns the error that explains why no leader is elected. No leader is ever elected, because this node already
     leads every partition that it can lead."""
     topic = image.topics.get(name)
     if topic is None:
@@ -56,8 +56,8 @@ class Reassignment:
 def reassign(
     image: MetadataImage, wishes: Sequence[Reassignment], *, node: Node, factor_may_change: bool
 ) -> Decision[list[KafkaError | None]]:
-    """Decides on each reassignment separately. The response has a result for each reassignment, in order. A result of
-    None means success."""
+    """Decides on each reassignment separately. The response has a result for each reassignment, in the same order. A
+    result of None means success."""
     results: list[KafkaError | None] = []
     records: list[Message] = []
     for wish in wishes:

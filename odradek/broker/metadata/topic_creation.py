@@ -1,6 +1,6 @@
 """Creates topics, both for CreateTopics and when a missing topic is needed (auto-creation, internal topics).
 
-The module that decides on topics is imported when the first topic is created, because a broker that only uses existing
+The module that decides on topics is imported when the first topic is created, because a broker that uses only existing
 topics does not need it.
 """
 
@@ -124,8 +124,7 @@ class TopicCreation:
         return start_deferred(self._create_or_complain([topic], None))
 
     def start_creating(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
-        """Starts creating these topics in the background. Does not return the results, because clients repeat their
-        requests."""
+        """Starts creating these topics in the background. Returns no results, because clients repeat their requests."""
         from odradek.broker.metadata.topics import NewTopic
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]

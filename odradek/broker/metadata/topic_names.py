@@ -8,7 +8,7 @@ MAX_LENGTH = 249
 
 
 def check_topic_name(name: str) -> None:
-    """Raises InvalidSetting if a topic name is invalid. The error message is for the client, and the matching error
+    """Raises InvalidSetting if a topic name is invalid. The error message is for the client; the corresponding error
     code is INVALID_TOPIC_EXCEPTION."""
     if not name:
         why = "the empty string is not allowed"

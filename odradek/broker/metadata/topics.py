@@ -1,9 +1,9 @@
-"""Decides on the creation, enlargement and deletion of topics based on the metadata image, with Kafka's error codes and
-messages.
+"""Decides on CreateTopics, CreatePartitions and DeleteTopics requests based on the metadata image, with Kafka's error
+codes and messages.
 
-Every function reads the image and returns the records of a change, but changes nothing itself. All replicas are on this
-node, which is identified by `Node`, and on the nodes that share its log. Source: the responses of Kafka 4.3.1 to the
-requests of tests/spec.
+Each function reads the image and returns the records of a change without applying them. All replicas are on this node,
+which is identified by `Node`, and on the nodes that share its log. Source: the responses of Kafka 4.3.1 to the requests
+of tests/spec.
 """
 
 from collections import Counter
@@ -335,8 +335,8 @@ def _add_partitions(image: MetadataImage, wish: PartitionIncrease, node: Node, r
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """The result for one topic. `name` is None if the request has only an unknown id. `topic_id` is zero if the request
-    has only an unknown name."""
+    """The result for one topic. `name` is None if the request identifies the topic only by an unknown id. `topic_id` is
+    zero if the request identifies the topic only by an unknown name."""
 
     name: str | None
     topic_id: bytes

@@ -1,1 +1,1 @@
-"""The sockets and connections of a broker, and the limits on connections."""
+"""The broker's sockets and connections, and the limits on connections."""

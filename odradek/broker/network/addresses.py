@@ -1,5 +1,5 @@
-"""Decides which address of this broker to give to a client. Warns if that address would make the client connect to its
-own machine."""
+"""Decides which address of this broker to give to a client. Logs a warning if that address would make the client
+connect to its own machine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ MAX_WARNINGS: Final = 20  # maximum number of client hosts to warn about, since 
 
 class ClientAddresses:
     """Decides once for each connection which address of the broker is sent to its client. Not thread-safe: must be used
-    in the thread of the event loop."""
+    on the event loop's thread."""
 
     def __init__(
         self, published: Mapping[str, PublishedAddress] | None, *, is_by_arrival: bool, networks: Callable[[], Networks]
     ) -> None:
-        """`published` is the setting odradek.advertise.published, by listener; None if it is not set."""
+        """Initialises the object. `published` is the setting odradek.advertise.published, by listener; None if it is
+        not set."""
         self._published = published
         self._is_by_arrival = is_by_arrival
         self._networks = networks

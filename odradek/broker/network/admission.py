@@ -1,8 +1,8 @@
-"""Limits on connections and on the memory of requests. Connections beyond the limits wait or are refused.
+"""Limits connections and the memory of requests. Connections beyond the limits wait or are refused.
 
 Source: SocketServer and ConnectionQuotas of Kafka 4.3.1, observed; docs/spec/security.md#s4-3, #s5. The limits are
-named after Kafka's settings. Where Kafka's acceptor thread stops accepting, Odradek accepts the connections and does
-not read from them.
+named after Kafka's settings. In situations where Kafka's acceptor thread stops accepting connections, Odradek accepts
+connections but does not read from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ConnectionLimits:
     max_connections_per_ip: int | None = None
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     queued_max_request_bytes: int | None = None
-    accept_backlog: int = 50  # socket.listen.backlog.size: the number of connections that may wait to be served
+    accept_backlog: int = 50  # socket.listen.backlog.size: maximum number of connections waiting to be served
     max_connections_of_listeners: Mapping[str, int] = field(default_factory=dict)  # listener.name.*.max.connections
 
 
@@ -37,14 +37,14 @@ class Admission(Enum):
     ACCEPTED = auto()
     WAITS = auto()  # the peer is connected, but nothing is read until another connection closes or a delay ends
     HELD = auto()  # closed unread after a delay, because the peer's address opens connections too fast
-    REFUSED = auto()  # closed at once
+    REFUSED = auto()  # closed immediately
 
 
 class ConnectionQuota:
     """Counts the open connections. As in Kafka, new connections wait while the broker has its maximum number of
     connections, and a connection is closed if its address has too many connections.
 
-    limits  may be replaced at any time; connections that have already been admitted stay open
+    limits  may be replaced at any time; connections that have already been admitted remain open
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -85,8 +85,8 @@ class ConnectionQuota:
         return True
 
     def release(self, ip: str, listener: str, admission: Admission) -> None:
-        """Removes an admitted connection. `admission` is its last state, which shows whether the connection was still
-        waiting."""
+        """Removes an admitted connection. `admission` is the last state of the connection, which shows whether it was
+        still waiting."""
         if admission is Admission.WAITS:
             self._waiting -= 1
         else:
@@ -111,7 +111,7 @@ class ConnectionQuota:
 
 
 class RequestMemory:
-    """Limits the total size of the requests in memory, over all connections, to queued.max.request.bytes.
+    """Limits the total size of the requests in memory, for all connections together, to queued.max.request.bytes.
 
     Like Kafka's memory pool, this is not a strict limit: if any byte is free, a request of any size is admitted.
     """
@@ -139,13 +139,13 @@ class RequestMemory:
 
 
 # Maximum number of connections that are held because their addresses connect too fast. Further connections are closed
-# at once.
+# immediately.
 MAX_HELD_CONNECTIONS: Final = 1_000
 
 
 class CreationRates(Protocol):
-    """Limits the rates of new connections, as the quotas of client addresses and the settings
-    max.connection.creation.rate require."""
+    """Limits the rates of new connections according to the quotas of client addresses and the settings
+    max.connection.creation.rate."""
 
     def held_ms(self, address: str) -> int:
         """Counts a new connection. If its address connects too fast, returns the delay after which to close the
@@ -159,7 +159,7 @@ class NewConnection(Protocol):
     @property
     def info(self) -> ConnectionInfo: ...
     def serve(self) -> None:
-        """Called when a connection that had to wait may be served."""
+        """Serves a connection that had to wait."""
 
     def abort(self) -> None: ...
 
@@ -195,7 +195,7 @@ class Admissions:
         self._held: dict[NewConnection, TimerHandle] = {}  # connections that will be closed after a delay
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """Applies new limits to new connections. Connections that have already been admitted stay open."""
+        """Applies new limits to new connections. Connections that have already been admitted remain open."""
         self._quota.limits = limits
         self._let_in()
 

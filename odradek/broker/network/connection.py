@@ -1,5 +1,5 @@
-"""The connection of a client: splits the bytes into frames, passes them to the dispatcher, and sends the responses in
-the order of the requests.
+"""A client's connection, which splits the received bytes into frames, passes them to the dispatcher, and sends the
+responses in the order of the requests.
 
 A frame is handled in the buffer where it was received: in the shared receive buffer if it fits, otherwise in a separate
 buffer. A separate buffer grows with the bytes that arrive, regardless of the announced length. One request is in flight
@@ -31,23 +31,23 @@ log = logging.getLogger("odradek.connection")
 
 LENGTH: Final = Packing(">i")
 LENGTH_BYTES: Final = LENGTH.size
-TLS_HANDSHAKE: Final = 0x1603  # the first two bytes of a TLS record with a handshake
+TLS_HANDSHAKE: Final = 0x1603  # first two bytes of a TLS record with a handshake
 API_KEY_BYTES: Final = 2
-FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum size of the buffer for a frame that did not arrive as a whole
-GROWTH_FACTOR: Final = 8  # the buffer of a frame is at most this many times as long as the part that has arrived
+FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum size of the buffer for a frame that did not arrive in one piece
+GROWTH_FACTOR: Final = 8  # maximum size of a frame's buffer, as a multiple of the part that has arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
-# While more bytes than this are still to be sent to the peer, no further request of the peer is handled.
+# While more than this many bytes are waiting to be sent to the peer, no further requests of the peer are handled.
 WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_OVERLAPPING_REQUESTS: Final = 32
 MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024
-# Limits on the work that one connection does in one turn of the event loop, before other connections get their turn.
+# Limits on the work that one connection does in one turn of the event loop, so that other connections are served too.
 REQUESTS_PER_TURN: Final = 32
 TURN_S: Final = 0.002
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection of a client. The event loop calls get_buffer and buffer_updated alternately, so one receive buffer
-    can serve all connections."""
+    """A client's connection. The event loop calls get_buffer and buffer_updated alternately, so one receive buffer can
+    serve all connections."""
 
     __slots__ = (
         "_admission",
@@ -84,11 +84,12 @@ class Connection(asyncio.BufferedProtocol):
         self._held: HeldBytes | None = None  # holds bytes that arrived too early to be handled
         self._file_sender: FileSender | None = None  # created when first needed
         self._admission = Admission.ACCEPTED
-        # A partially received frame with its length field, the number of bytes received so far, and its full size.
+        # A partially received frame with its length field, the number of bytes received so far, and the full size of
+        # the frame.
         self._partial: bytearray | None = None
         self._filled = 0
         self._needed_bytes = 0
-        # Frames, with their length fields, that wait to be handled. Nothing is read in the meantime.
+        # Frames, with their length fields, that wait to be handled. Reading is paused in the meantime.
         self._backlog: memoryview | None = None
         # Whether the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
         self._is_paid = False
@@ -106,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self.active_at_sweep = server.sweep_count
 
-    # Called by the event loop.
+    # Methods that the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -176,7 +177,8 @@ class Connection(asyncio.BufferedProtocol):
         self._handle_data(memoryview(partial))
 
     def eof_received(self) -> bool:
-        """Keeps the connection open, as Kafka does: a peer may stop sending and still read its responses."""
+        """Keeps the connection open, as Kafka does, because a peer that has stopped sending may still read its
+        responses."""
         self.info.got_all_responses = self.unsent_bytes() == 0
         if self._closing or self._handshake is not None or self._waits_for_others():
             return False  # with TLS, closing one direction closes both
@@ -209,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.connection_closed(self, self._admission, owed_bytes)
         self.info.notify_closed()
 
-    # Called by the server.
+    # Methods that the server calls.
 
     def serve(self) -> None:
         """Starts a connection that had to wait until the connection limits admitted it."""
@@ -273,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # Divides the bytes into frames.
+    # Methods that divide the received bytes into frames.
 
     def _handle_data(self, data: memoryview) -> None:
         """Handles the frames in `data`. Stores the frames that have to wait, and an incomplete frame at the end.
@@ -379,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    # Handles requests and sends their responses.
+    # Methods that handle requests and send their responses.
 
     def _handle(self, frame: memoryview) -> None:
         try:
@@ -448,13 +450,13 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(chunks)  # type: ignore[arg-type]
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
-        """Sends a response that has parts in files. If it cannot be sent at once, it becomes the first request in
+        """Sends a response that has parts in files. If it cannot be sent immediately, it becomes the first request in
         flight, and all other responses wait for it."""
         sender = self._file_sender
         if sender is None:
             try:
                 sender = self._file_sender = FileSender(transport, self._server.loop, self)
-            except OSError:  # no file descriptor is left
+            except OSError:  # no file descriptors are left
                 self.info.sends_files = False
                 transport.writelines(in_memory(chunks))
                 return

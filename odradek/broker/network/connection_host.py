@@ -1,5 +1,5 @@
-"""The interfaces of the objects around a connection: its server, the handshake before its frames, and the receiver of
-its requests."""
+"""Defines the interfaces of the objects around a connection: its server, the handshake before its frames, and the
+receiver of its requests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ConnectionHost(Protocol[C]):
 
     @property
     def sweep_count(self) -> int:
-        """Number of sweeps for idle connections so far."""
+        """The number of sweeps for idle connections so far."""
 
     def next_connection_id(self) -> int: ...
     def admit(self, connection: C) -> Admission: ...
@@ -77,12 +77,12 @@ class ConnectionHost(Protocol[C]):
 
 
 class FrameReceiver(Protocol):
-    """Answers frames. Implemented by `odradek.broker.api.dispatch.Dispatcher`, and by the authentication that precedes
-    the dispatcher."""
+    """Answers frames. Implemented by `odradek.broker.api.dispatch.Dispatcher`, and by the authentication before the
+    dispatcher."""
 
     @property
     def logins(self) -> LoginCounts | None:
-        """The numbers of logins; None if clients do not log in."""
+        """The login counters, or None if clients do not log in."""
 
     def connected(self, connection: ConnectionInfo) -> None:
         """Called before the first frame of a connection, unless the connection is refused."""
@@ -92,8 +92,8 @@ class FrameReceiver(Protocol):
         CloseConnection."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
-        """Called for a frame that is too long to be read. If this method returns None, the connection closes at once;
-        otherwise, it closes after the response has been sent."""
+        """Called for a frame that is too long to be read. If this method returns None, the connection closes
+        immediately; otherwise, it closes after the response has been sent."""
 
 
 class RequestReceiver(FrameReceiver, Protocol):
@@ -119,8 +119,8 @@ class ConnectionHandshake(Protocol):
 
 @dataclass(slots=True)
 class LoginCounts:
-    """Numbers of logins since the start. Fields that end in `_again` count re-authentications of open connections
-    (KIP-368)."""
+    """Numbers of logins since the start of the process. Fields that end in `_again` count re-authentications of open
+    connections (KIP-368)."""
 
     succeeded: int = 0
     failed: int = 0

@@ -1,4 +1,4 @@
-"""Connections of a controlled broker. They can be observed, and can send a response in pieces."""
+"""The connections of a controlled broker, which can be observed, and can send a response in pieces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ExchangeObserver:
-    """Receives the requests of one connection, and their responses in the same order.
+    """Receives the requests of one connection, and the responses in the same order.
 
     maker   the factory that created this observer
     unseen  number of expected responses to requests that arrived before this observer was created
@@ -40,8 +40,8 @@ class ExchangeObserver:
         raise NotImplementedError
 
     def request_handled(self, reply: list[Chunk] | ParkedRequest) -> None:
-        """Called after the last received request was handled. The request's frame may have changed by then. Not called
-        if the handler raised an exception."""
+        """Called after the last received request was handled. The request's frame may have changed in the meantime. Not
+        called if the handler raised an exception."""
 
     def response_sent(self, chunks: list[Chunk]) -> None:
         """Called before the response to the oldest unanswered request is written. `chunks` is empty if the protocol has
@@ -76,10 +76,11 @@ class ObservedServer(Protocol):
 
 
 def observe(server: ObservedServer, makers: Sequence[ObserverFactory]) -> None:
-    """Makes exactly these factories observe a server whose requests have not been observed so far.
+    """Replaces a server's observer factories with `makers`. Only call this while the server's requests are not
+    observed.
 
     The observation of an open connection begins with its next request, so that the event loop does not have to visit
-    all connections at once.
+    all connections in one turn.
     """
     if list(makers) == list(server.observers):
         makers = server.observers  # connections compare factories by identity
@@ -128,7 +129,7 @@ class ControlledConnection(Connection):
 
     @property
     def holds_input(self) -> bool:
-        """Whether input from the peer may be waiting, either here or, because reading has stopped, in the kernel."""
+        """True if input from the peer may be waiting, either here or, because reading has stopped, in the kernel."""
         return self._backlog is not None or self._partial is not None or not self._is_reading
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,7 +137,7 @@ class ControlledConnection(Connection):
         self.observers = []  # breaks a reference cycle, since an observer refers to its connection
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
-        """Replaces the observers of this connection. Afterwards it has one observer of each factory in `makers`."""
+        """Replaces the observers of this connection by one observer from each factory in `makers`."""
         self.makers = makers
         remaining = [observer for observer in self.observers if observer.maker in makers]
         present = [observer.maker for observer in remaining]
@@ -251,7 +252,7 @@ class PacedSender:
         self._timer: TimerHandle | None = None
         self._on_done: Callable[[object], None] | None = None
         self.is_done = False
-        self.waits_for_others = False  # true while the sender waits for a timer
+        self.waits_for_others = False  # whether the sender is waiting for a timer
 
     @property
     def left_bytes(self) -> int:

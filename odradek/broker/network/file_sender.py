@@ -1,5 +1,5 @@
-"""Sends the responses that have parts in files. The kernel copies these parts from the page cache to the socket, at a
-third of the CPU cost of reading and writing them.
+"""Sends responses that have parts in files. The kernel copies these parts from the page cache to the socket, at a third
+of the CPU cost of reading and writing them.
 
 The loop's transport cannot send from files in this way, so this module writes to a duplicate of the transport's
 descriptor. It writes only while the transport has nothing left to write, and the connection passes nothing to the
@@ -25,15 +25,15 @@ MAX_BUFFERS: Final = 512  # maximum number of buffers per system call; IOV_MAX i
 
 
 class UnsentChunks:
-    """The unsent chunks of a response. Call `next` until it returns None; after each call, report with `sent` how many
-    bytes were sent, which may be fewer than `next` returned."""
+    """The unsent chunks of a response. Call `next` until it returns None. After each call, pass the number of sent
+    bytes, which may be fewer than `next` returned, to `sent`."""
 
     __slots__ = ("_at", "_chunks", "_sent_bytes")
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self._chunks = chunks
         self._at = 0  # index of the first chunk that has not been sent completely
-        self._sent_bytes = 0  # number of bytes of that chunk that have been sent
+        self._sent_bytes = 0  # number of sent bytes of that chunk
 
     def next(self) -> list[Buffer] | FileSlice | None:
         """Returns buffers to send in one call, or a part of a file, or None at the end."""
@@ -61,7 +61,7 @@ class UnsentChunks:
 
 log = logging.getLogger("odradek.connection")
 
-MAX_BYTES_PER_TURN: Final = 1024 * 1024  # number of bytes to send from files before other work of the loop runs
+MAX_BYTES_PER_TURN: Final = 1024 * 1024  # maximum number of bytes sent from files before other work of the loop runs
 
 
 class StopReason(Enum):
@@ -80,8 +80,8 @@ class FileSenderConnection(Protocol):
 
 
 class FileSender:
-    """Sends one response at a time. If a response cannot be sent at once, the connection treats it as a parked request
-    until it has been sent."""
+    """Sends one response at a time. If a response cannot be sent immediately, the connection treats it as a parked
+    request until it has been sent."""
 
     __slots__ = (
         "_cached_bytes",
@@ -119,7 +119,7 @@ class FileSender:
 
     def send(self, chunks: list[Chunk]) -> None:
         """Starts to send a response whose file parts were just found in the page cache. Afterwards, `is_done` is true
-        if the whole response was sent at once."""
+        if the complete response was sent immediately."""
         assert self.is_done
         self.is_done = False
         self._unsent = UnsentChunks(chunks)
@@ -190,8 +190,8 @@ class FileSender:
         return StopReason.END
 
     def _wait_for_room(self, waits: bool) -> None:
-        """Waits for space in the socket's buffer, or stops waiting. Also used to let other work run first: the buffer
-        then has space, so the callback runs in the next turn of the event loop."""
+        """Waits for space in the socket's buffer, or stops waiting. Also used to let other work run first: if the
+        buffer has space, the callback runs in the next turn of the event loop."""
         if waits is not self._is_waiting:
             self._is_waiting = waits
             if waits:
@@ -222,7 +222,7 @@ class FileSender:
         self._send_on()
 
     def _give_up(self, error: BaseException) -> None:
-        """Aborts the connection after a failure, because a response sent in part cannot be taken back. The failure may
+        """Aborts the connection after a failure, because a partly sent response cannot be taken back. The failure may
         only mean that the peer has disconnected."""
         self._wait_for_room(False)
         log.info("closing a connection: records could not be sent from their file: %s", error)

@@ -1,7 +1,6 @@
 """The protocol of a connection that cannot handle bytes yet, because it waits to be admitted or for its TLS handshake.
 
-Pausing the transport in its `connection_made` callback does not keep bytes from arriving, because uvloop reads once
-more.
+Pausing the transport in its `connection_made` callback is not sufficient, because uvloop reads once more.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 
 class HeldBytes(asyncio.Protocol):
-    """Stores the bytes that arrive, and pauses reading after the first bytes."""
+    """Stores the bytes that arrive, and pauses reading when the first bytes have arrived."""
 
     def __init__(
         self, transport: asyncio.Transport | None = None, connection: asyncio.BaseProtocol | None = None

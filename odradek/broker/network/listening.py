@@ -96,7 +96,7 @@ def host_counts(overrides: str) -> list[tuple[str, str]]:
 
 
 def address_of(text: str) -> str | None:
-    """Returns an IP address in the spelling that peer addresses have, or None if the text is a host name."""
+    """Returns an IP address in the same spelling as peer addresses, or None if the text is a host name."""
     from ipaddress import ip_address  # imported here because most brokers have no limits for addresses
 
     try:
@@ -106,7 +106,7 @@ def address_of(text: str) -> str | None:
 
 
 def addresses_of_hosts(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the addresses of each host, without hosts that have no address. Call this function in a thread, since it
+    """Returns the addresses of each host, omitting hosts that have no address. Call this function in a thread, since it
     may block."""
     found = {}
     for host in hosts:

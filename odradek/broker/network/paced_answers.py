@@ -1,4 +1,4 @@
-"""Responses that are sent in pieces, each in its own turn of the event loop. Only controlled brokers send such
+"""Defines responses that are sent in pieces, each in its own turn of the event loop. Only controlled brokers send such
 responses."""
 
 from __future__ import annotations

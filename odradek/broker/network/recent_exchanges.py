@@ -1,7 +1,7 @@
-"""The recent requests of a controlled broker and their responses, as its clients saw them.
+"""Stores the recent requests to a controlled broker and their responses, as its clients saw them.
 
 To keep the cost low, a connection stores only the time and bytes that are already in memory; nothing is decoded until
-the exchanges are read. If a request or a response is longer than MAX_KEPT_BYTES or may contain a secret, its content is
+the exchanges are read. If a request or response is longer than MAX_KEPT_BYTES or may contain a secret, its content is
 not stored, only its size and, for a request, its first HEAD_BYTES.
 """
 
@@ -23,7 +23,7 @@ MAX_EXCHANGES: Final = 1_000
 SPARE_EXCHANGES: Final = 100  # the oldest exchanges are dropped when MAX_EXCHANGES is exceeded by more than this
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_KEPT_BYTES: Final = 16 * 1024  # maximum size of a stored request or response
-HEAD_BYTES: Final = 8  # the start of a frame: API key, version, correlation id
+HEAD_BYTES: Final = 8  # size of the start of a frame: API key, version, correlation id
 
 
 # A request: the id of its connection, the pace of the clock, the loop's time, the frame or its beginning, the size of
@@ -35,9 +35,9 @@ Answered: TypeAlias = "tuple[Pace, float, Chunk | None, int, bool]"
 
 
 class RecentExchange:
-    """A request and its response. They are stored as two tuples, because setting as many attributes would take three
-    times as long. Times are from the loop's clock; the pace converts them to the cluster's time. `answered` is None
-    while the client waits."""
+    """A request and its response. They are stored as two tuples, because setting the same number of attributes would
+    take three times as long. Times are from the loop's clock; the pace converts them to the cluster's time. `answered`
+    is None while the client waits."""
 
     __slots__ = ("answered", "received")
 
@@ -68,7 +68,7 @@ class RecentExchanges:
     __slots__ = ("clients", "dropped", "exchanges", "now_s", "stored_bytes", "time")
 
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
-        """Creates a ring without exchanges. `now_s` returns the loop's time."""
+        """Creates a store without exchanges. `now_s` returns the loop's time."""
         self.time = time
         self.now_s = now_s
         self.exchanges: deque[RecentExchange] = deque()
@@ -110,7 +110,7 @@ class ObservedClient(ExchangeObserver):
 
     @property
     def in_flight(self) -> int:
-        """Number of unanswered requests, including requests whose responses are being sent."""
+        """The number of unanswered requests, including requests whose responses are being sent."""
         return len(self.unanswered) + self._connection.senders
 
     def request_received(self, frame: memoryview) -> bool:

@@ -1,4 +1,4 @@
-"""Filters between connections and the receiver of their requests. A filter can inspect each frame before it is
+"""Defines filters between connections and the receiver of their requests. A filter can inspect each frame before it is
 handled."""
 
 from __future__ import annotations

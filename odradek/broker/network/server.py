@@ -29,13 +29,13 @@ SWEEPS_PER_IDLE_TIME: Final = 8  # an idle connection is closed after connection
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Creates a bound socket that does not listen yet. An empty host means all addresses, IPv4 and IPv6. Raises
+    """Creates a bound socket that is not listening. An empty host means all addresses, IPv4 and IPv6. Raises
     OSError."""
     if host:
-        # Pass ASCII names as bytes: for a str, Python would first import the IDNA codec.
+        # ASCII names are passed as bytes, because for a str, Python would first import the IDNA codec.
         name = host.encode() if host.isascii() else host
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # Prefer IPv4, as Java does for a name with addresses of both versions, such as "localhost".
+        # IPv4 is preferred, as in Java, for a name with addresses of both versions, such as "localhost".
         found.sort(key=lambda one: one[0] is not socket.AF_INET)
         family, _, _, _, address = found[0]
         return _bound(family, address)
@@ -75,8 +75,8 @@ _receive_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = Wea
 
 
 class Server:
-    """The server of one listener. Not thread-safe: must be used in the thread of the event loop. The broker calls
-    `listen`, then `stop`; connections call the remaining methods."""
+    """The server of one listener. Not thread-safe: must be used on the event loop's thread. The broker calls `listen`,
+    then `stop`; connections call the remaining methods."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Server:
         now_s: Callable[[], float] = perf_counter,
         make_connection: Callable[[Server], Connection] = Connection,
     ) -> None:
-        """Creates a server that does not listen yet.
+        """Creates a server that is not listening.
 
         authentication_timeout_ms
                          the time within which clients must authenticate; None if the listener has no authentication
@@ -102,7 +102,7 @@ class Server:
         connection_ids   the source of connection ids, shared by the listeners of the broker and the nodes of its
                          cluster
         now_s            measures how much time a connection uses in one turn of the event loop
-        make_connection  creates a connection: a `Connection` or an object of a derived class
+        make_connection  creates a connection, which is a `Connection` or an object of a derived class
         """
         self.handshakes = handshakes
         self.requests = requests
@@ -115,7 +115,7 @@ class Server:
         self.received = self.receive_buffer.toreadonly()
         queued_bytes = limits.queued_max_request_bytes
         self.memory = RequestMemory(queued_bytes) if queued_bytes is not None else None
-        self.sweep_count = 0  # a connection stores the sweep count at which it was last active
+        self.sweep_count = 0  # a connection stores this number when it is active
         self.timers = timers
         self._sweep_timer: TimerHandle | None = None
         self._admissions = admissions or Admissions(limits, timers)
@@ -139,7 +139,7 @@ class Server:
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
         """Replaces the factories of observers. Called by `observe`. Every connection must be a `ControlledConnection`.
-        Each connection drops the observers of other factories at once."""
+        Each connection immediately drops the observers of other factories."""
         self.observers = makers
         for connection in self._connections:
             controlled = cast("ControlledConnection", connection)
@@ -148,7 +148,7 @@ class Server:
 
     @property
     def connections_made(self) -> int:
-        """Number of connections that were opened since the start."""
+        """The number of connections that were opened since the start."""
         return self._connections_made
 
     async def listen(self, bound: socket.socket) -> None:
@@ -165,7 +165,7 @@ class Server:
             self._listener = None
 
     def abort_connections(self) -> None:
-        """Stops accepting connections, and aborts all open connections without sending another byte."""
+        """Stops accepting connections, and aborts all open connections without sending any more bytes."""
         self.stop_accepting()
         for connection in list(self._connections):
             connection.abort()
@@ -187,7 +187,7 @@ class Server:
                 for connection in list(self._connections):
                     connection.abort()
 
-    # Called by connections.
+    # Methods that connections call.
 
     def next_connection_id(self) -> int:
         self._connections_made += 1
@@ -220,8 +220,8 @@ class Server:
             self.loop.call_soon(again)
 
     def _give_time(self, connection: Connection, timeout_ms: int) -> None:
-        """Closes the connection if it has not authenticated in time. No work is lost, since the client was not yet
-        permitted to do anything."""
+        """Closes the connection if it has not authenticated in time. No work is lost, since the client was not
+        permitted to do anything before."""
 
         def over() -> None:
             del self._deadlines[connection]

@@ -1,1 +1,2 @@
-"""Partitions: appends that share writes, fetches that wait for records, and the periodic maintenance of logs."""
+"""Manages partitions: appends that share writes, fetches that wait for records, and the periodic maintenance of
+logs."""

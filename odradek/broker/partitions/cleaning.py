@@ -33,7 +33,7 @@ REPLACEMENT_RETRY_MS = 20  # delay before retrying a replacement that a running 
 
 
 class CleaningStopped(Exception):
-    """Ends a pass whose result is no longer needed."""
+    """Raised to end a pass whose result is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LogCleaner:
         self._services = services
         self._found: dict[Partition, CleanableRange] = {}
         self._cleaned_to = log_directory.read_cleaner_offsets()
-        self._of: dict[TopicPartition, Partition] = {}  # the partitions to which the entries in `_cleaned_to` belong
+        self._of: dict[TopicPartition, Partition] = {}  # the partitions that the entries in `_cleaned_to` belong to
         self._is_busy = False
         self._is_stopped = False
 
@@ -73,8 +73,8 @@ class LogCleaner:
         found = self._examine(partition, now_ms)
         if found is None:
             return None
-        # While an open transaction keeps the rest of the log dirty, another pass would not get further than the
-        # previous one.
+        # If an open transaction keeps the rest of the log dirty, another pass would get no further than the previous
+        # one.
         if found.wants_cleaning and found.end_offset > found.first_dirty_offset:
             return now_ms
         return next_lag_ms(partition.log.segments, partition.log.config, now_ms)

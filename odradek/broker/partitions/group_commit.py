@@ -1,5 +1,5 @@
-"""Group commit: clients' appends in the same turn of the loop share one write per partition, and all replies that wait
-for the disk share one fdatasync.
+"""Implements group commit: clients' appends in the same turn of the loop share one write per partition, and all replies
+that wait for the disk share one fdatasync.
 
     append, append, … → (end of the turn) write each dirty partition → replies → parked fetches
                                            └ if configured: fdatasync in a thread → replies → parked fetches
@@ -8,7 +8,7 @@ A write to the page cache costs less than switching to a thread, so writes run o
 thread. While an fdatasync is running, the next group of appends accumulates. Syncs of different logs run in parallel.
 
 Markers and the records of coordinators do not join a group. `Partition.append_now` writes them immediately, after the
-batches that are already staged. They only share the fdatasync.
+batches that are already staged. They share only the fdatasync.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ParkedFetch(Protocol):
     """A fetch that has found too few bytes and waits for appends to its partitions."""
 
     def count_appended(self, size_bytes: int) -> bool:
-        """Counts bytes that have become readable in one partition. Returns True once, when there may be enough
+        """Counts bytes that have become readable in one partition. Returns True once, when the fetch may have enough
         bytes."""
 
     def wake(self) -> None:
@@ -43,7 +43,7 @@ class DirtyPartition(Protocol):
     """A partition with unwritten batches."""
 
     def write(self, woken: list[ParkedFetch]) -> None:
-        """Writes the batches. Adds parked fetches that may have enough bytes now to `woken`."""
+        """Writes the batches. Adds parked fetches that may now have enough bytes to `woken`."""
 
 
 class UnsyncedPartition(Protocol):
@@ -80,7 +80,7 @@ class AppendFlush:
         self._dirty: list[DirtyPartition] = []
 
     def add(self, partition: DirtyPartition) -> None:
-        """Adds a partition. The partition itself ensures that it is added only once per turn."""
+        """Adds a partition. The partition ensures that it is added only once per turn."""
         if not self._dirty:
             self._soon(self._flush)
         self._dirty.append(partition)
@@ -88,7 +88,7 @@ class AppendFlush:
     def end(self) -> None:
         """Drops the callback that flushes, because no more records will be appended.
 
-        The callback and this object refer to each other. Dropping the callback lets both be freed at once.
+        The callback and this object refer to each other. Once the callback is dropped, both can be freed immediately.
         """
         self._flush = _no_observer
 
@@ -99,12 +99,12 @@ class AppendFlush:
             while dirty:
                 dirty.pop().write(woken)
         finally:
-            # A write has raised an error, which is a bug. The remaining partitions must still be written.
+            # If a write has raised an error, which is a bug, the remaining partitions must still be written.
             if dirty:
                 self._dirty += dirty
                 self._soon(self._flush)
-        # Fetches are woken after all writes, so that a fetch of several partitions is answered only once, with the
-        # records of all of them.
+        # Fetches are woken after all writes. A fetch of several partitions is then answered only once, with all of
+        # their new records.
         for wait in woken:
             wait.wake()
 
@@ -117,13 +117,13 @@ class LogSyncs:
     """
 
     def __init__(self, workers: Workers, monotonic_s: Callable[[], float] = perf_counter) -> None:
-        """Creates an object without any syncs. `workers` are threads that only run syncs, so that a sync need not wait
-        for longer work."""
+        """Initialises the object. `workers` are threads that only run syncs, so that a sync need not wait for longer
+        work."""
         self.time_s = 0.0
         self.durations = [0] * MAX_BITS
         self._workers = workers
         self._monotonic_s = monotonic_s
-        # Partitions that wait for a thread. Data written during the wait is included in the sync.
+        # Partitions that are waiting for a thread. Data written while they wait is included in the sync.
         self._waiting: dict[UnsyncedPartition, None] = {}
         self._running: set[UnsyncedPartition] = set()
         # Partitions for which another sync was requested during a sync.

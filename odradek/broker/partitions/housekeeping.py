@@ -1,4 +1,4 @@
-"""Periodic chores that run partition by partition: retention, producer expiry, flushing by time, and checkpoints.
+"""Runs periodic chores partition by partition: retention, producer expiry, flushing by time, and checkpoints.
 
 A chore visits all partitions in slices: after SLICE_MS it pauses so that clients can be served, then continues. The
 interval until the next run starts when the previous run ends, so runs of the same chore never overlap.
@@ -45,7 +45,7 @@ class Chore:
     visit        called for each partition
     at_end       called after the last partition
     stop         stops work that a run has started
-    due_ms       described in `Scan`; None if every run has work to do
+    due_ms       see `Scan`; None if every run has work to do
     """
 
     name: str
@@ -69,8 +69,8 @@ class Housekeeping:
         self._armed: dict[str, TimerHandle] = {}
 
     def start(self, initial_delay_ms: int) -> None:
-        """Starts all chores. The first run of a chore follows after `initial_delay_ms` or after the chore's interval,
-        whichever is shorter."""
+        """Starts all chores. A chore first runs after `initial_delay_ms` or after its own interval, whichever is
+        shorter."""
         for chore in self._chores:
             self._arm(chore, initial_delay_ms)
 
@@ -223,7 +223,7 @@ class FlushByTime:
     this data."""
 
     def __init__(self) -> None:
-        # Each value is the synced offset, and the time of the visit that first found this offset.
+        # Each value is a pair of the synced offset and the time of the visit that first found this offset.
         self._unsynced_since_ms: dict[Partition, tuple[int, int]] = {}
 
     def visit(self, partition: Partition, now_ms: int) -> None:

@@ -172,7 +172,7 @@ class Partition:
         self._await_sync(end_offset, action)
 
     def write(self, woken: list[ParkedFetch]) -> None:
-        """Writes the staged batches and sends the replies. Adds parked fetches that may have enough bytes now to
+        """Writes the staged batches and sends the replies. Adds parked fetches that may now have enough bytes to
         `woken`."""
         self._is_dirty = False
         size_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
@@ -198,7 +198,7 @@ class Partition:
         self._syncs.add(self)
 
     def configure(self, config: LogConfig) -> None:
-        """Applies new settings of the topic."""
+        """Applies new topic settings."""
         self.log.config = config
         self._rules = None
 
@@ -209,7 +209,7 @@ class Partition:
         try:
             self.log.finish_sync(ticket)
         except KafkaError as failure:
-            # A failed fsync is final for the log, because there is no way to find out which pages were lost.
+            # A failed fsync is permanent for the log, because there is no way to find out which pages were lost.
             logger.error("%s is offline until the next start: %s", self, failure)
             for _, action in self._no_more_unsynced():
                 action(failure)
@@ -270,7 +270,7 @@ class Partition:
         try:
             log.write_staged()
         except KafkaError as failure:
-            if not self._is_refused:  # logged only once, however often clients retry
+            if not self._is_refused:  # logged only once, even if clients retry
                 self._is_refused = True
                 logger.error(
                     "%s cannot be written, and producers get an error until it can be written again: %s", self, failure
@@ -290,7 +290,7 @@ class Partition:
             return None
         for on_done in unwritten:
             on_done(None)
-        if log.has_rolled:  # a restart has to recover a larger part of the log until it is synced
+        if log.has_rolled:  # until the log is synced, a restart would have to recover more of it
             self.sync()
         return None
 
@@ -317,8 +317,8 @@ class Partition:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CoordinatorLog:
-    """The log of a coordinator, as a `Shard` uses it. Each append is written immediately, the caller can wait for
-    durability, and the log can be read from its start."""
+    """A coordinator's log as used by `Shard`. Each append is written immediately, the caller can wait for durability,
+    and the log can be read from its start."""
 
     def __init__(self, partition: Partition, workers: Workers) -> None:
         self._partition = partition

@@ -57,7 +57,7 @@ class BrokerParts(Protocol):
 
 
 class DirectoryRemovals:
-    """Directories that are waiting to be removed. If the process ends first, the next start recognises the directories
+    """Removes renamed directories after a delay. If the process ends first, the next process recognises the directories
     by their names and removes them."""
 
     def __init__(self, disk: Disk, data_directory: str, timers: Timers, workers: Workers) -> None:
@@ -65,11 +65,11 @@ class DirectoryRemovals:
         self._data_directory = data_directory
         self._timers = timers
         self._workers = workers
-        self._waiting: list[Deferred[None]] = []  # callers that wait for a sync that has not started yet
+        self._waiting: list[Deferred[None]] = []  # callers waiting for a sync that has not started
 
     def sync_renames(self) -> Deferred[None]:
-        """Returns a Deferred that resolves once all renames made so far would survive a power failure. It also resolves
-        if the sync fails, which is logged. All topics of a request share one sync."""
+        """Returns a Deferred that resolves when all renames made so far can survive a power failure. It also resolves
+        if the sync fails, and the failure is logged. All topics of a request share one sync."""
         durable: Deferred[None] = Deferred()
         self._waiting.append(durable)
         if len(self._waiting) == 1:
@@ -190,7 +190,7 @@ class Partitions:
         return self._log_directory.prepare(new_partitions(self._image, self.node_id, records)).make
 
     def opening_topic(self, topic: TopicImage) -> Steps[None]:
-        """Opens the partitions of a topic, one per step. This is also used when partitions are added to a topic."""
+        """Opens the partitions of a topic, one per step. Also used when partitions are added to a topic."""
         config = self._log_config(topic.name)
         for partition in topic.partitions:
             if self.node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
@@ -237,7 +237,7 @@ class Partitions:
                 partition.configure(config)
 
     def broker_config_changed(self) -> None:
-        """Applies changes to the broker's defaults of topic settings."""
+        """Applies changes to the broker settings that are the defaults of topic settings."""
         for topic in self._image.topics:
             self.topic_config_changed(topic)
 
@@ -268,8 +268,8 @@ class Partitions:
 
     def _log(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self._clock.now_ms()
-        # A directory that was found belongs to this topic, because directories of other topics with the same name have
-        # been set aside (odradek/broker/metadata/node_partitions.py).
+        # A directory that was found at startup belongs to this topic, because directories of other topics with the same
+        # name have been set aside (odradek/broker/metadata/node_partitions.py).
         if key in self._found:
             return self._log_directory.open_log(*key, topic_id, config, now_ms=now_ms)
         log = self._log_directory.create_log(*key, topic_id, config, now_ms=now_ms)

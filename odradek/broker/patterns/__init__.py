@@ -1,1 +1,1 @@
-"""Regular expressions with the syntax and semantics of Kafka's regular expressions."""
+"""Regular expressions with the same syntax and semantics as Kafka's."""

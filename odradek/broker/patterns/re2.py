@@ -1,14 +1,14 @@
 """Matches regular expressions with the same guarantee as RE2: the time is linear in the length of the text, whatever
 the pattern.
 
-A pattern is compiled into an automaton, all of whose active positions are followed simultaneously. The positions are
-the bits of a single integer, so a step of the automaton costs a few integer operations, however many positions are
-active. Most positions are followed by the next lower one, so their step is a shift. Jumps, which result from groups,
+A pattern is compiled into an automaton, and all active positions of the automaton are followed simultaneously. The
+positions are the bits of a single integer, so a step costs a few integer operations, however many positions are active.
+Most positions are followed by the next lower one, so their step is a shift. Jumps, which result from groups,
 repetitions and anchors, are followed one by one, and the result is cached.
 
 With Python's `re`, a client's pattern could take years to match. This is impossible here, but matching a large pattern
 against very many texts still takes seconds. Therefore the work is counted (`Pattern.work`), and `Pattern.steps` pauses
-often enough to let other clients be served in between.
+often enough for other clients to be served.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from odradek.broker.patterns.re2_syntax import (
 
 __all__ = ["InvalidPattern", "Pattern", "TooMuchWork", "check"]
 
-WORK_PER_STEP: Final = 50  # units of work between two pauses of `steps`, which take about 20 µs
-# An operation on an integer with this many bits costs about twice as much as one on a small integer.
+WORK_PER_STEP: Final = 50  # units of work between two pauses of `steps`; about 20 µs
+# An operation on an integer of this many bits costs about twice as much as an operation on a small integer.
 BITS_PER_UNIT: Final = 4_096
 # 4 MiB of cached results per pattern; the cache is cleared when it is full.
 MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024
 ENTRY_BITS: Final = 1_024  # size in bits of a cache entry without its integers
 MAX_REMEMBERED_CHARS: Final = 512
 
-END: Final = 0  # the position that is reached when the pattern has matched
+END: Final = 0  # position that is reached when the pattern has matched
 Place: TypeAlias = int  # a position, or ~n, which is negative, for jump n
-# Start and end offsets of the whole match and of each group, or -1 if the group did not match.
+# Start and end offsets of the entire match and of each group, or -1 if the group did not match.
 Captures: TypeAlias = tuple[int, ...]
 
 
 class TooMuchWork(Exception):
-    """Matching would take more work than the caller allows."""
+    """Raised if matching would take more work than the caller allows."""
 
 
 def check(pattern: str) -> None:
@@ -67,8 +67,8 @@ class Pattern:
         self.work = 0
         self._captures = captures
         self.group_count = 0
-        self._then: list[Place] = [END]  # by position: the place that follows its character
-        # By the number of the jump: the places that the jump leads to, in order of preference.
+        self._then: list[Place] = [END]  # by position: the place after its character
+        # By jump: the places that the jump leads to, in order of preference.
         self._jumps: list[tuple[Place, ...]] = []
         self._anchors: dict[int, Anchor] = {}  # by jump: the condition that must hold to follow it
         self._saves: dict[int, int] = {}  # by jump: the index in `Captures` that is set to the current offset
@@ -89,7 +89,7 @@ class Pattern:
         self._remembered_bits = 0
 
     def matches(self, text: str) -> bool:
-        """Returns whether the pattern matches the whole text."""
+        """Returns whether the pattern matches the entire text."""
         steps = self.steps(text)
         while True:
             try:
@@ -124,7 +124,7 @@ class Pattern:
         return matches
 
     def _taking(self, char: str) -> int:
-        """Returns the positions whose test accepts this character."""
+        """Returns the positions that accept this character."""
         mask = self._chars.get(char)
         if mask is None:
             mask = 0
@@ -139,7 +139,7 @@ class Pattern:
 
     def _after_jumps(self, positions: int, before: str, after: str) -> int:
         """Returns the positions that jumps lead to from these positions, between the characters `before` and `after`.
-        An empty `before` or `after` means that the text begins or ends here."""
+        An empty `before` or `after` means the beginning or end of the text."""
         if not positions:
             return 0
         key = (positions, _kind(before), _kind(after)) if self._anchors else (positions, "", "")
@@ -241,8 +241,8 @@ class Pattern:
                 self.work += len(captures) // 16
             waiting.extend((target, captures) for target in reversed(self._jumps[~place]))
 
-    # Compilation proceeds from the end of the pattern to its beginning, so that the characters of a sequence have
-    # descending positions.
+    # Patterns are compiled from the end to the beginning, so that the characters of a sequence have descending
+    # positions.
 
     def _jump(self, *targets: Place) -> Place:
         self._jumps.append(targets)

@@ -15,16 +15,16 @@ from typing import TypeAlias
 from odradek.protocol.quoting import MAX_QUOTED_LENGTH, shortened
 
 MAX_REPEAT = 1000
-MAX_SIZE = 10_000  # maximum number of nodes in a parsed pattern, with its repetitions expanded
+MAX_SIZE = 10_000  # maximum number of nodes in a parsed pattern with its repetitions expanded
 MAX_DEPTH = 100  # maximum depth of nested groups
-MAX_REPETITION_LENGTH = 21  # length of {123456789,123456789}; with longer numbers, the brace is an ordinary character
+MAX_REPETITION_LENGTH = 21  # length of {123456789,123456789}; a brace with longer numbers is an ordinary character
 WITHOUT_LIMIT = None
 
 CharTest: TypeAlias = Callable[[str], bool]
 
 
 class InvalidPattern(ValueError):
-    """The pattern is not a valid regular expression for RE2. The message gives the reason."""
+    """Raised if a pattern is not a valid regular expression for RE2. The message gives the reason."""
 
 
 class Anchor(Enum):
@@ -209,7 +209,7 @@ class _PatternParser:
             atom = self._atom()
             if atom is not None:
                 parts.append(self._repeated(atom))
-            elif parts:  # the atom was only flags; a repetition applies to the node before the flags
+            elif parts:  # the atom was only flags, so the repetition applies to the node before them
                 parts[-1] = self._repeated(parts[-1])
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 

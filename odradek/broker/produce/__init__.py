@@ -1,1 +1,2 @@
-"""Handles Produce requests: a fast path for ordinary requests, a general path, and the verification of transactions."""
+"""Handles Produce requests, with a fast path for ordinary requests, a general path, and the verification of
+transactions."""

@@ -1,10 +1,10 @@
 """The fast path of Produce, for a request with one ordinary batch for one partition.
 
 The fast path reads the bytes of the request and builds the bytes of the response directly, because the general path
-takes twice as much CPU time. Anything unusual or invalid is left to the general path (handlers/records/produce.py),
-which determines the error. The fast path therefore never refuses a request, and only the responses for written batches
-must be identical on both paths. If the transaction coordinator does not confirm the batch immediately, the general path
-asks the coordinator again.
+takes twice as much CPU time. Unusual and invalid requests are left to the general path (handlers/records/produce.py),
+which determines the error. The fast path therefore never refuses a request, and the two paths must only agree on the
+responses for written batches. If the transaction coordinator does not confirm the batch immediately, the general path
+contacts the coordinator again.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ OLDEST_VERSION = FIRST_FLEXIBLE_PRODUCE_VERSION
 # encoded as n + 1; 0 means null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT: Final = 10
-ID_AT: Final = 2  # offset of the transactional id from the end of the client id
-TOPIC_AT: Final = 7  # offset of the first topic from the end of the transactional id
+ID_AT: Final = 2  # distance of the transactional id from the end of the client id
+TOPIC_AT: Final = 7  # distance of the first topic from the end of the transactional id
 NONE, ONE = 0, 2
 MAX_ONE_BYTE_VARINT: Final = 127
 COUNT_AND_INDEX_BYTES: Final = 1 + 4
@@ -70,7 +70,7 @@ def fast_path(
 @dataclass(slots=True)
 class CachedPartition:
     """A partition, and a response for it that contains placeholders for the numbers. All requests of one version
-    identify the partition by the same bytes, so these bytes are the key in the cache."""
+    identify the partition by the same bytes, which are the key in the cache."""
 
     partition: Partition
     answer: bytes
@@ -95,7 +95,7 @@ class ProduceFastPath:
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> QuickReply | None:
         """Writes the batch of an ordinary request. Returns None if anything is unusual or invalid. In that case nothing
-        has changed, except that the transaction coordinator may have been asked to verify the batch."""
+        has changed, except that the transaction coordinator may have been requested to verify the batch."""
         head_at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
         head = bytes(frame[head_at : head_at + HEAD_BYTES])  # indexing a memoryview is three times as slow
         try:
@@ -183,7 +183,7 @@ class ProduceFastPath:
             return None
         if partition.is_internal:  # the general path checks which clients may write to internal topics
             return None
-        if len(self._cached) >= MAX_CACHED_PARTITIONS:  # The cache probably contains deleted topics.
+        if len(self._cached) >= MAX_CACHED_PARTITIONS:  # the cache probably contains deleted topics
             self._cached.clear()
         cached = self._cached[key] = CachedPartition(partition, *answer_form(self.route.version, partition))
         return cached

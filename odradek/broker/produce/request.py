@@ -1,4 +1,4 @@
-"""A Produce request on the general path, which checks and stages its batches and waits until all of them are done.
+"""Handles a Produce request on the general path: checks and stages its batches, and waits until all of them are done.
 
 handlers/records/produce.py decides which requests use this path, and transactional.py decides which batches of a
 transaction must be verified first.
@@ -58,8 +58,8 @@ FIRST_VERSION_WITH_CURRENT_LEADER: Final = 10  # KIP-951
 NO_OFFSET: Final = -1
 ACKS: Final = frozenset({-1, 0, 1})
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka allows only this client to write to internal topics
-# Errors of the log itself, and errors that Kafka finds before it uses the log. Kafka's response does not contain the
-# log start offset for these errors.
+# Kafka's response for these errors does not contain the log start offset. They are errors of the log itself, and errors
+# that Kafka finds before it uses the log.
 WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -92,7 +92,7 @@ class ProduceBroker(Protocol):
 
 
 class VerificationError(KafkaError):
-    """The batch was refused before it reached the log. The response contains `message`."""
+    """Raised if a batch is refused before it reaches the log. The response contains `message`."""
 
 
 class PendingProduce:
@@ -113,7 +113,7 @@ class PendingProduce:
         self._answers: list[TopicProduceResponse] = []
         self._failed = False
         self._leaders: set[int] = set()  # leaders on other nodes, which the response has to name
-        self._undone = 1  # unfinished partitions, plus 1 until all batches have been started
+        self._undone = 1  # number of unfinished partitions, plus 1 until all batches have been started
 
     def take_topic(self, topic: TopicProduceData, stage_records: StageRecords) -> None:
         """Calls `stage_records` for each batch and its partition. `stage_records` refuses a batch by raising
@@ -217,7 +217,7 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        # Kafka never answers a request with null records. Odradek answers it, to spare the client a timeout.
+        # Kafka never answers a request with null records. Odradek does, to spare the client a timeout.
         if records is None:
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
         refusal = self.refusal_by_request(partition)

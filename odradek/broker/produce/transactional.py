@@ -1,4 +1,5 @@
-"""Produce requests with transactional batches. All batches are verified before any batch of the request is written.
+"""Handles Produce requests with transactional batches. All batches are verified before any batch of the request is
+written.
 
 The steps are in Kafka's order: check the header of each batch, check that all batches have the same producer, wait for
 the coordinator's answer, then let the log check the batch and its records. Source: docs/spec/transactions.md#s2-8.
@@ -115,7 +116,7 @@ class TransactionalProduce:
 
     def _coordinator_error(self, refusal: KafkaError) -> KafkaError:
         code = translate(Receiver.PRODUCE, refusal.code, self._version)
-        # These messages are the same as Kafka's, because clients show them to users.
+        # The messages are identical to Kafka's, because clients show them to users.
         if code is E.INVALID_TXN_STATE:
             return VerificationError(code, "Partition was not added to the transaction")
         if code is E.NOT_ENOUGH_REPLICAS and refusal.code is not code:
