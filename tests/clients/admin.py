@@ -18,14 +18,14 @@ def new_admin(bootstrap: str) -> AdminClient:
 def create_topic(
     bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, exact: bool = False
 ) -> str:
-    """Creates a topic and waits until all of its partitions have leaders. Returns its name, which gets a unique suffix
-    unless `exact` is set."""
+    """Creates a topic and waits until all of its partitions have leaders. Returns the topic's name, which gets a unique
+    suffix unless `exact` is set."""
     if not exact:
         name = f"{re.sub(r'[^a-zA-Z0-9._-]', '-', name)[:150]}-{uuid.uuid4().hex[:8]}"
     admin = new_admin(bootstrap)
     settings = {key: str(value) for key, value in (config or {}).items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
-    # Kafka answers CreateTopics before all of its Metadata responses contain the topic.
+    # Kafka answers CreateTopics before every Metadata response contains the topic.
     wait_for(f"{name} to be led", lambda: is_led(admin, name, partitions))
     return name
 

@@ -1,6 +1,6 @@
-"""Small jobs for a client under test: produce a record, commit a transaction, or consume a record.
+"""Small jobs for a client under test: producing a record, committing a transaction, or consuming a record.
 
-Each function returns when its job is done. Requests that the broker refuses are retried.
+Each function returns when its job is done. Refused requests are retried.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def librdkafka_produce(kafka: Cluster, timeout_ms: int) -> None:
 def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
     producer = Producer({**librdkafka_settings(kafka, timeout_ms), "transactional.id": TRANSACTIONAL_ID})
     list_topics(producer, TOPIC)
-    # Otherwise the client would close its bootstrap connection later, while a FindCoordinator is pending on it.
+    # Waits for the end of the bootstrap connection. Otherwise the client might close it while a FindCoordinator is
+    # pending on it.
     first = kafka.requests(client_id=CLIENT)[0]["connection"]
     wait_for("the bootstrap connection to end", lambda: all(each["id"] != first for each in kafka.connections()))
     again_and_again(producer.init_transactions)
@@ -74,8 +75,8 @@ def librdkafka_consume(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def is_stored(kafka: Cluster) -> bool:
-    """Returns whether any rule of the cluster has matched. Tests with a share consumer set a single rule, for the write
-    of the share partition's state."""
+    """Returns whether any rule of the cluster has matched. Tests with a share consumer set a single rule, which matches
+    the write of the share partition's state."""
     return any(each["hits"] for each in kafka.faults())
 
 

@@ -1,5 +1,4 @@
-"""Fixtures: one broker for the whole suite, a separate topic for every test, and clusters with the control
-interface."""
+"""Fixtures: a broker for the whole suite, a separate topic for every test, and clusters with the control interface."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from tests.clients.speakers import SPEAKERS, Speaker
 from tests.support.broker_process import Broker, new_broker
 
 SETTINGS: dict[str, object] = {"group.min.session.timeout.ms": 500, "offsets.topic.num.partitions": 4}
-# Settings of the shared broker. With the default settings, members of KIP-848 groups would learn of a rebalance only
+# Settings of the shared broker. With the default settings, members of KIP-848 groups would notice a rebalance only
 # after five seconds.
 QUICK: dict[str, object] = SETTINGS | {
     "group.consumer.assignment.interval.ms": 0,
@@ -34,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """Yields `start_broker(settings)` for tests that stop, kill or configure their broker."""
+    """Yields `start_broker(settings)`, for tests that stop or kill a broker or need special settings."""
     started: list[Broker] = []
 
     def start(settings: Mapping[str, object]) -> Broker:
@@ -52,15 +51,15 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture(scope="module")
 def odradek() -> Iterator[Odradek]:
-    """Starts a process with the control interface. It replaces the pytest plugin's fixture, which lasts for the whole
-    session."""
+    """Starts a process with the control interface for each module. Replaces the pytest plugin's fixture, whose process
+    lasts for the whole session."""
     with Odradek.start() as started:
         yield started
 
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    """Yields a new cluster. Test files that need other clusters define their own fixture."""
+    """Yields a new cluster. Test modules that need other clusters define their own fixture."""
     with odradek.cluster() as cluster:
         yield cluster
 

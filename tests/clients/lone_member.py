@@ -1,4 +1,4 @@
-"""A group member in its own process, so that a test can kill it. Arguments: BOOTSTRAP TOPIC GROUP SESSION_TIMEOUT_MS.
+"""A group member in its own process, which a test can kill. Arguments: BOOTSTRAP TOPIC GROUP SESSION_TIMEOUT_MS.
 
 Prints `assigned` when it owns partitions, and then polls until it is killed.
 """

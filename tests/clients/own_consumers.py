@@ -1,4 +1,4 @@
-"""Helpers for tests of Odradek's consumer: consumers with short intervals, and the values that they read."""
+"""Helpers for tests of Odradek's consumer: consumers with short intervals, and functions that write and read values."""
 
 from odradek.client import (
     ConsumerRecord,

@@ -46,16 +46,16 @@ async def a_producer(bootstrap: str, **more: Any) -> AsyncIterator[Producer]:
 
 @asynccontextmanager
 async def a_transactional(bootstrap: str, transactional_id: str, **more: Any) -> AsyncIterator[Producer]:
-    """Yields an initialised transactional producer."""
+    """Yields a transactional producer after `init_transactions`."""
     async with a_producer(bootstrap, transactional_id=transactional_id, **more) as producer:
         await producer.init_transactions()
         yield producer
 
 
 async def committed(bootstrap: str, topic: str) -> list[bytes]:
-    """Returns the values that readers of committed records see.
+    """Returns the values that read_committed consumers see.
 
-    The function waits until no transaction is open, because Kafka answers EndTxn before it writes the markers.
+    Waits until no transaction is open, because Kafka answers EndTxn before it writes the markers.
     """
 
     def read() -> list[bytes]:
@@ -84,8 +84,8 @@ async def killed_and_started(broker: Broker) -> None:
 
 
 async def two_transactions_with_a_fault(proxy: FlakyProxy, api: ApiKey, fault: str, *, commit: bool) -> None:
-    """Runs two transactions. In the first transaction, the proxy "loses" a response to `api`, or "drops" a request. The
-    producer retries, and the application does not notice.
+    """Runs two transactions. During the first one, the proxy "loses" a response to `api`, or "drops" a request. The
+    producer retries without an error in the application.
 
     commit  whether the first transaction commits too
     """

@@ -1,5 +1,4 @@
-"""Helpers for tests of Odradek's share consumer: groups that read from the start, and consumers that wait only
-briefly."""
+"""Helpers for tests of Odradek's share consumer: groups that read from the start, and consumers with short waits."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ LATEST_VERSION = 1
 
 
 def share_group(bootstrap: str, group: str, **settings: object) -> str:
-    """Configures a share group to read from the first record, and returns its name. In the names of `settings`,
-    underscores replace dots."""
+    """Configures a share group to read from the first record, and returns its name. `settings` use `_` in place of
+    `.`."""
     configs = {"share.auto.offset.reset": "earliest"} | {
         name.replace("_", "."): value for name, value in settings.items()
     }
@@ -65,7 +64,7 @@ def poll(consumer: ShareConsumer, timeout_ms: float = 100) -> list[ShareRecord]:
 
 
 def first_of(consumer: ShareConsumer) -> list[ShareRecord]:
-    """Polls until records arrive, and returns them."""
+    """Polls until any records arrive, and returns them."""
     found: list[ShareRecord] = []
     wait_for("records", lambda: more(found, consumer))
     return found

@@ -1,4 +1,4 @@
-"""Helpers for tests of share acknowledgements in a producer's transaction: queues, producers, and requests."""
+"""Helpers for tests of share acknowledgements in transactions: queues, producers, and requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def upgrade(bootstrap: str, level: int = 1) -> None:
 
 
 def queue_of_ten(bootstrap: str, name: str, **settings: object) -> str:
-    """Creates a topic with ten records, and a share group with the same name that starts at the first record."""
+    """Creates a topic with ten records, and a share group with the same name that reads from the first record."""
     create_topic(bootstrap, name)
     produce(bootstrap, name, *TEN)
     return share_group(bootstrap, name, **settings)
@@ -53,7 +53,7 @@ def transactional_worker(bootstrap: str, queue: str) -> ShareConsumer:
 
 def delivered_again(bootstrap: str, queue: str, quiet_ms: float = 500) -> list[ShareRecord]:
     """Returns the records that a new member of the group receives within `quiet_ms` after its assignment. The member
-    releases them when it is closed."""
+    releases the records when it closes."""
     with worker(bootstrap, queue, queue) as other:
         found: list[ShareRecord] = []
         wait_for("an assignment", lambda: more(found, other) or other.assignment())
@@ -76,7 +76,7 @@ def outputs(bootstrap: str, topic: str) -> list[bytes | None]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A TxnShareAcknowledge request that is built by hand. Omitted fields have valid values."""
+    """A handmade TxnShareAcknowledge request. Omitted fields have valid values."""
 
     transactional_id: str | None
     group_id: str
@@ -109,7 +109,8 @@ class Request:
             return wire.ask(self.message(), 0, TxnShareAcknowledgeResponse)
 
     def code(self, bootstrap: str) -> ErrorCode:
-        """Sends the request. Returns the error code of the response or, if there is none, of its partition."""
+        """Sends the request. Returns the error code of the response or, if the response has none, the error code of its
+        partition."""
         answer = self.send(bootstrap)
         codes = [each.error_code for topic in answer.responses for each in topic.partitions]
         return ErrorCode(answer.error_code or codes[0])

@@ -1,4 +1,4 @@
-"""Functions that produce and read one record with each client library, with any security protocol and SASL
+"""Functions that produce and read back a record with each client library, with any security protocol and SASL
 mechanism."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LIFETIME_S = 3600
 class Access:
     """Everything that a client needs to use a listener.
 
-    mechanism  SASL mechanism; None without SASL
-    ca_file    CA certificates in PEM format; None without TLS
+    mechanism  SASL mechanism, or None without SASL
+    ca_file    CA certificates in PEM format, or None without TLS
     """
 
     bootstrap: str
@@ -53,8 +53,7 @@ class Access:
 
 
 RoundTrip = Callable[[Access, str, bytes], bytes]
-"""A function that produces a value to partition 0 of a topic, and returns the value that it reads at the record's
-offset."""
+"""A function that produces a value to partition 0 of a topic, and returns the value at the record's offset."""
 
 
 def with_confluent(access: Access, topic: str, value: bytes) -> bytes:

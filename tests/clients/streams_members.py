@@ -34,7 +34,7 @@ NO_DELAY: Mapping[str, object] = {
 
 
 class StreamsMember:
-    """A member of a streams group. Its epoch and its active tasks come from the last response."""
+    """A member of a streams group. Its epoch and active tasks come from the last response."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class StreamsMember:
         wait_for("the member to join", lambda: self._ask(request).error_code not in passing)
 
     def beat(self) -> dict[str, list[int]]:
-        """Sends a heartbeat that reports the tasks of the last response. Returns the tasks that the member owns now."""
+        """Sends a heartbeat that reports the tasks of the last response. Returns the tasks that the member owns
+        afterwards."""
         owned = [TaskIds(subtopology_id=name, partitions=each) for name, each in self.tasks.items()]
         self._ask(
             StreamsGroupHeartbeatRequest(
@@ -97,7 +98,7 @@ class StreamsMember:
         return self.tasks
 
     def leave(self) -> None:
-        """Leaves the group. A static member leaves temporarily, like Kafka Streams when an application closes."""
+        """Leaves the group. A static member leaves temporarily, as it does when a Kafka Streams application closes."""
         self._ask(
             StreamsGroupHeartbeatRequest(
                 group_id=self.group,

@@ -1,4 +1,4 @@
-"""Tests that ACLs decide what a librdkafka client may do after it has logged in with PLAIN."""
+"""Tests that ACLs determine which operations a librdkafka client may perform after it has logged in with PLAIN."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def produced(broker: Broker) -> int:
 
 
 def consumed(broker: Broker) -> bytes | int:
-    """Returns the value of the first record, or an error code."""
+    """Returns the value of the topic's first record, or an error code."""
     consumer = Consumer({**login(broker, "alice"), "group.id": "billing", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
     try:

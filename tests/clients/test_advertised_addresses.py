@@ -1,4 +1,4 @@
-"""Tests of the address that a broker returns to its clients, if the machine has several addresses."""
+"""Tests of the address that a broker returns to clients if its machine has several addresses."""
 
 import socket
 
@@ -26,7 +26,7 @@ ARRIVAL = {**EVERYWHERE, "odradek.advertise": "arrival"}
 
 
 def reported_addresses(host: str, port: int) -> set[tuple[str, int]]:
-    """Connects to `host`. Returns all broker addresses that the responses contain."""
+    """Connects to `host`, and returns all broker addresses in the responses."""
     with Wire(f"{host}:{port}") as wire:
         brokers = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).brokers
         described = wire.ask(DescribeClusterRequest(), 1, DescribeClusterResponse).brokers
@@ -39,10 +39,11 @@ def reported_addresses(host: str, port: int) -> set[tuple[str, int]]:
 
 
 def address_of_this_host() -> str:
-    """Returns this machine's address for outgoing connections. Skips the test if there is only the loopback address."""
+    """Returns this machine's address for outgoing connections. Skips the test if the machine has only a loopback
+    address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # A datagram socket sends nothing here.
+            probe.connect(("192.0.2.1", 9))  # Connecting a datagram socket sends nothing.
         except OSError:
             pytest.skip("this machine has no address but loopback")
         host: str = probe.getsockname()[0]

@@ -1,5 +1,5 @@
-"""Tests that the broker allocates no memory for a long frame that a peer only announces. Otherwise it would run out of
-memory."""
+"""Tests that the broker allocates no memory for long frames that peers announce but do not send. Otherwise it would run
+out of memory."""
 
 import socket
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_a_hundred_announced_frames_of_100_mb_allocate_nothing(tmp_path: Path) -
         peers = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(CONNECTIONS)]
         for peer in peers:
             peer.sendall(ANNOUNCED_BYTES.to_bytes(4, "big") + b"\x00\x00\x00\x09\x00\x00\x00\x01")
-        # This connection is opened last, so its response shows that the broker has read all the announced lengths.
+        # This connection is the last one, so its response shows that the broker has read all announced lengths.
         assert ask_api_versions(broker.port) == first
         grown_kib = resident_kib(broker.pid) - before_kib
         for peer in peers:

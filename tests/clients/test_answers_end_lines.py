@@ -1,4 +1,4 @@
-"""Tests that responses which people read with curl end with a newline, so that the shell's next prompt is on its own
+"""Tests that HTTP responses that people read with curl end with a newline, so the shell's next prompt starts on its own
 line."""
 
 from collections.abc import Iterator
@@ -34,8 +34,7 @@ PAGES = (
 
 
 def answer(port: int, method: str, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
-    """Sends a request. Returns the status and the body of the response. Fails unless Content-Length is the length of
-    the body."""
+    """Sends a request, and returns the status and the body. Fails unless Content-Length is the length of the body."""
     connection = HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request(method, path, headers=headers or {})
@@ -77,8 +76,8 @@ def test_a_refused_request_is_one_line(tmp_path: Path) -> None:
 
 
 def without_required_fields() -> list[str]:
-    """Returns the paths of all GET calls of the control interface that need no query parameter and at most a cluster
-    id."""
+    """Returns the paths of all GET calls of the control interface that need no query parameter and no path parameter
+    except a cluster id."""
     return [
         path
         for call in CALLS
@@ -91,7 +90,7 @@ def without_required_fields() -> list[str]:
 @pytest.mark.parametrize("path", without_required_fields())
 def test_an_answer_of_the_control_interface_is_one_line(control: tuple[int, str], path: str) -> None:
     status, body = answer(control[0], "GET", BASE + path.replace("{id}", control[1]))
-    assert status == (409 if path == "/requests" else 200)  # the default cluster keeps no requests
+    assert status == (409 if path == "/requests" else 200)  # The default cluster does not store requests.
     assert body.endswith((b"}\n", b"]\n"))
     assert body.count(b"\n") == 1
 

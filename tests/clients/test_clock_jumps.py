@@ -1,4 +1,4 @@
-"""Tests that clients continue to work when the wall clock of the broker jumps by hours.
+"""Tests that clients continue to work when the broker's wall clock jumps by hours.
 
 Sessions, acquisition locks and waits are not affected, because Kafka measures them with its monotonic clock. Everything
 else behaves as in Kafka.
@@ -33,7 +33,7 @@ LOCK_MS = 4_000
 SESSION_MS = 6_000
 JUMPS = [-3 * HOUR_MS, HOUR_MS]
 BROKER = SETTINGS | {
-    # The clocks of the clients do not jump, so after a jump back their records seem to come from the future.
+    # The clients' clocks do not jump, so after a jump back their timestamps are in the broker's future.
     "log.message.timestamp.after.max.ms": 2**63 - 1,
     "transaction.state.log.num.partitions": 1,
     "offsets.topic.num.partitions": 1,
@@ -48,7 +48,7 @@ BROKER = SETTINGS | {
 
 
 class BrokerInThread(threading.Thread):
-    """A broker whose wall clock can be set. Its timers always follow the event loop's monotonic clock."""
+    """A broker whose wall clock can be set. Its timers follow the event loop's monotonic clock."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(daemon=True)
@@ -139,8 +139,7 @@ def test_a_member_keeps_its_partitions_and_gets_every_record(
 
 
 def test_the_lock_of_a_worker_that_is_silent_ends_when_it_should(broker: BrokerInThread, jump_ms: int) -> None:
-    """After a jump back, the record must not stay locked for hours. After a jump forward, it must not be released
-    early."""
+    """Checks that the record is not locked for hours after a jump back, and not released early after a jump forward."""
     at = broker.bootstrap
     create_topic(at, "queue")
     produce(at, "queue", b"job")
@@ -182,8 +181,8 @@ def test_an_open_transaction_is_committed_after_a_jump_back(broker: BrokerInThre
 
 
 def test_a_transaction_that_is_older_than_its_timeout_by_the_wall_clock_is_aborted(broker: BrokerInThread) -> None:
-    """Kafka compares a transaction's age with its timeout by the wall clock, every 10 s. Another producer, which starts
-    a transaction later, is not affected."""
+    """Every 10 s, Kafka compares the age of open transactions with their timeout by the wall clock. A producer that
+    begins a transaction after the jump is not affected."""
     at = broker.bootstrap
     create_topic(at, "results")
     with producer_of(at, "old") as old, producer_of(at, "idempotent") as producer, Admin(bootstrap_servers=at) as admin:

@@ -36,7 +36,8 @@ def bootstrap(broker: Broker) -> str:
 
 @pytest.fixture
 def at(bootstrap: str) -> Run:
-    """Returns a function that runs a command with the broker. Fails unless the exit status is `status`."""
+    """Returns a function that runs a command against the broker. The function fails unless the exit status is
+    `status`."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         done = command(*words, "-b", bootstrap, stdin=stdin)
@@ -301,7 +302,7 @@ def test_the_cluster_is_described_with_the_address_that_clients_are_given(at: Ru
 
 @contextmanager
 def answering(content: bytes) -> Iterator[str]:
-    """Yields the address of a port that sends this content in response to the first bytes, and then closes the
+    """Yields the address of a port that sends `content` after it has received some bytes, and then closes the
     connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -416,7 +417,7 @@ def test_a_name_that_does_not_exist_is_answered_with_a_similar_one_that_does(
     assert refused.returncode in (1, 4)
     assert hint in refused.stderr
     if "list" in refused.stderr:
-        assert f"list -b {bootstrap}`" in refused.stderr  # Users can paste the command in the hint.
+        assert f"list -b {bootstrap}`" in refused.stderr  # Users can paste the command from the hint.
 
 
 def test_the_address_comes_from_the_environment_or_a_profile_or_stands_in_front(bootstrap: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests that the examples in the help of each command print one line with the address, and no traceback, if no broker
+"""Tests that the examples in each command's help print one line with the address, and no traceback, if no broker
 answers."""
 
 import shlex

@@ -36,12 +36,12 @@ from tests.support.broker_process import Broker, new_broker
 from tests.support.wire import Wire
 
 E = ErrorCode
-# These versions need AddOffsetsToTxn first. TxnOffsetCommit v5 and later add the group themselves.
+# These versions require a previous AddOffsetsToTxn. TxnOffsetCommit v5 and later add the group themselves.
 IN_ANOTHER_REQUEST = (3, 4)
 VERSIONS = (*IN_ANOTHER_REQUEST, 5)
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 AWAIT = {E.COORDINATOR_NOT_AVAILABLE.value, E.COORDINATOR_LOAD_IN_PROGRESS.value, E.NOT_COORDINATOR.value}
-LOST, KEPT = 2, 0  # the partition that A has revoked, and the partition that A still owns
+LOST, KEPT = 2, 0  # the partition that A has given up, and a partition that A still owns
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 class Story:
     """A consumer group and a transactional producer.
 
-    Member A owned partitions 0 to 2. When C joined, at the next epoch, A kept partitions 0 and 1. The static member S
-    joined one epoch later, which is `epoch`.
+    At first, member A owns partitions 0 to 2. When C joins, at the next epoch, A keeps partitions 0 and 1. The static
+    member S joins one epoch later, at `epoch`.
     """
 
     def __init__(self, broker: Broker, version: int) -> None:
@@ -98,10 +98,10 @@ class Story:
         assert self.beat("A", before + 1).member_epoch == self.epoch == before + 2
 
     def _join_a(self) -> ConsumerGroupHeartbeatResponse:
-        """Joins as A until A has partitions.
+        """Sends joins for A until A has partitions.
 
-        A single join is not always enough, because Kafka's coordinator learns of a new topic a little later. Repeated
-        joins change nothing.
+        A single join is not always enough, because Kafka's coordinator learns about a new topic a little later.
+        Repeated joins change nothing.
         """
         answers: list[ConsumerGroupHeartbeatResponse] = []
 
@@ -126,7 +126,7 @@ class Story:
         )
 
     def commit(self, member: str, epoch: int, *partitions: int, instance: str | None = None) -> list[E]:
-        """Commits an offset for each partition: 10 plus the number of the partition. Returns the error codes."""
+        """Commits an offset for each partition, 10 plus the partition's number, and returns the error codes."""
         if self.version in IN_ANOTHER_REQUEST:
             add = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -168,7 +168,7 @@ class Story:
             self.pair = answer.producer_id, answer.producer_epoch
 
     def fetch(self, *, stable: bool = True) -> list[tuple[int, E]]:
-        """Returns the committed offsets and error codes of the three partitions, as A fetches them."""
+        """Fetches offsets as A, and returns the committed offset and error code of each of the three partitions."""
         wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1, 2])]
         group = OffsetFetchRequestGroup(group_id=self.group, member_id="A", member_epoch=self.epoch, topics=wanted)
         request = OffsetFetchRequest(groups=[group], require_stable=stable)

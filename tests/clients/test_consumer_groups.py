@@ -77,7 +77,7 @@ def test_scenario_014_an_unsupported_version_closes_the_connection(broker: Broke
     from odradek.protocol.frames import request_bytes
 
     frame = bytearray(request_bytes(join("g", "A", "t"), 1, 1, "wire"))
-    frame[7] = 2  # This is the low byte of the version.
+    frame[7] = 2  # the low byte of the version
     with Wire(broker.bootstrap) as wire:
         wire.send_bytes(bytes(frame))
         with pytest.raises(ClosedByBroker):
@@ -143,7 +143,7 @@ def test_scenario_096_a_group_survives_kill_9_with_members_epochs_and_assignment
     with with_coordinator(broker) as wire:
         beat(wire, join("g", "A", topic))
         beat(wire, join("g", "S", topic, instance="i"))
-        beat(wire, stay("g", "A", 2))  # The response tells A to revoke three partitions.
+        beat(wire, stay("g", "A", 2))  # The response asks A to revoke three partitions.
         commit = OffsetCommitRequest(
             group_id="g",
             member_id="A",
@@ -177,7 +177,7 @@ def wait_until(is_true: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Yields a broker that computes assignments at once and has short heartbeat intervals."""
+    """Yields a broker with short heartbeat intervals and no delay before assignments."""
     from tests.support.broker_process import new_broker
 
     with new_broker(tmp_path_factory.mktemp("quick") / "data", {"offsets.topic.num.partitions": 4} | AT_ONCE) as own:

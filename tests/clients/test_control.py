@@ -139,7 +139,7 @@ def test_a_week_in_which_nothing_falls_due_takes_milliseconds(odradek: Odradek) 
         kafka.clock.advance(3600_000)  # This closes idle connections.
         began_s = time.monotonic()
         kafka.clock.advance(6 * DAY_MS)
-        # This takes 10 ms on a quiet machine. It would take 6 s if every scan of the logs ran separately.
+        # This takes 10 ms on a quiet machine. It would take 6 s if each skipped log scan were run separately.
         assert time.monotonic() - began_s < 1
         assert end_offset(kafka, "orders") == 1
         kafka.clock.advance(2 * DAY_MS)
@@ -188,7 +188,7 @@ def test_a_refused_produce_says_where_the_log_starts_as_kafkas_does(kafka: Clust
 
 
 def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
-    """The first response is lost, so the idempotent producer sends the batch again. The broker must recognise the
+    """The first response is lost, so the idempotent producer sends the batch again. The broker must detect the
     duplicate."""
     make_topic(kafka, "orders")
     kafka.fault({"name": "lost", "match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": True}, "times": 1})
@@ -407,7 +407,7 @@ def test_pages_elsewhere_control_nothing(odradek: Odradek, headers: dict[str, st
 
 
 def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, kafka: Cluster) -> None:
-    """Each request has an unknown field. The error message must name the valid fields."""
+    """Each request has an unknown field. The error message must list the fields that the OpenAPI document has."""
     document = odradek.call("GET", "/openapi.json")[1]
     assert document["servers"] == [{"url": "/control/v1"}]
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "advance", "topic": "t", "partition": "0"}
@@ -440,8 +440,8 @@ def wrong_for(schema: dict[str, Any]) -> object:
 def test_each_field_is_refused_with_a_value_that_the_openapi_document_does_not_have(
     odradek: Odradek, kafka: Cluster
 ) -> None:
-    """The wrong values have a type that the document does not allow, are null where it does not allow null, or are
-    missing although it requires them."""
+    """Sends values of a wrong type, null for fields that may not be null, and requests without a required field. All
+    must be refused."""
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "set", "topic": "t", "partition": "0", "type": "group"}
     checked = 0
     for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():
@@ -485,7 +485,7 @@ def test_answers_have_what_the_openapi_document_promises(odradek: Odradek, kafka
     checked = 0
     for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():
         content = calls["get"]["responses"]["200"]["content"] if "get" in calls else {}
-        # The cluster `default` does not keep its requests.
+        # The cluster `default` does not store its requests.
         if "schema" in content.get("application/json", {}) and path != "/requests":
             answer = odradek.call("GET", "" if path == "/" else path.format(id=kafka.id))[1]
             check_against(content["application/json"]["schema"], answer, path)
@@ -494,7 +494,7 @@ def test_answers_have_what_the_openapi_document_promises(odradek: Odradek, kafka
 
 
 def check_against(schema: dict[str, Any], value: Any, at: str) -> None:
-    """Asserts that the value has the types, the properties and the constants of the schema."""
+    """Checks that the value has the types, properties and constants of the schema."""
     if "type" in schema:
         kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
         names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]

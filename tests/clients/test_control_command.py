@@ -1,4 +1,4 @@
-"""Tests of `odradek control` with a broker that a client uses (docs/testing.md)."""
+"""Tests of `odradek control` against a broker that a client uses (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Control = Callable[..., Any]
 
 @pytest.fixture
 def control(odradek: Odradek, capsys: pytest.CaptureFixture[str]) -> Control:
-    """Returns a function that runs the command, and returns its JSON output or its error message."""
+    """Returns a function that runs the command and returns its JSON output or its error message."""
 
     def call(*words: str, status: int = 0) -> Any:
         assert run(["control", *words, "--http", f"{odradek.host}:{odradek.port}"]) == status
@@ -160,5 +160,6 @@ def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
 def test_every_call_of_the_interface_has_an_action() -> None:
     told = {call.name for call in table.CALLS}
     made = {call.name for call in table.CALLS if call.action is not None}
-    # `openapi` is the document itself, `move-clock` is another form of `clock`, and `judge --attach` uses `recording`.
+    # `openapi` returns the document itself, `move-clock` is another form of `clock`, and `judge --attach` uses
+    # `recording`.
     assert told - made == {"openapi", "move-clock", "recording"}

@@ -1,5 +1,5 @@
-"""Tests that control calls end in the right way if their cluster is deleted, restarted or crashes meanwhile. Also tests
-other refused calls (docs/testing.md)."""
+"""Tests how control calls end if their cluster is deleted, restarted or crashes while they run. Also tests other
+refused calls (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONDITIONS: tuple[dict[str, Any], ...] = (
 
 
 def error_during(call: Callable[[], object], change: Callable[[], object]) -> Exception:
-    """Runs `call` in a thread, and `change` during the call. Returns the exception that `call` raises."""
+    """Runs `call` in a thread, and `change` while the call is running. Returns the exception that `call` raises."""
     outcomes: SimpleQueue[Exception] = SimpleQueue()
 
     def run() -> None:
@@ -52,7 +52,7 @@ def test_a_wait_fails_when_its_cluster_is_deleted(odradek: Odradek, condition: d
     assert outcomes.status == 404
     assert outcomes.detail in (
         f"there is no cluster {kafka.id} any more: it was deleted",
-        f"there is no cluster {kafka.id}",  # The wait may have started after the deletion.
+        f"there is no cluster {kafka.id}",  # The wait may have started only after the deletion.
     )
 
 

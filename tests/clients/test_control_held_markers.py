@@ -1,8 +1,8 @@
 """Tests that a marker held by a rule is pending and not retried, and that `release` returns when the marker is in the
 log.
 
-Other tests stop, crash, rewind, copy or delete a cluster with a held marker, or change the marker's coordinator, leader
-or topic (docs/testing.md, "Holds").
+Further tests stop, crash, rewind, copy or delete a cluster with a held marker, or change the marker's coordinator,
+leader or topic (docs/testing.md, "Holds").
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tests.support.wire import Wire
 YEAR_MS = 366 * 24 * 3600 * 1000
 DAY_MS = 24 * 3600 * 1000
 STATE = {"transaction.state.log.num.partitions": 1}
-OPEN = 2  # the end offset of a partition in the preset's open transaction
-MARKED = 2  # the end offset of a partition with one record and one marker
+OPEN = 2  # end offset of a partition in the preset's open transaction
+MARKED = 2  # end offset of a partition with one record and one marker
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def hits(kafka: Cluster) -> list[int]:
 
 
 def rule_alone(kafka: Cluster, do: dict[str, Any], **counts: int) -> None:
-    """Sets a rule for the markers of both partitions."""
+    """Sets a rule for the markers of both partitions, without a preset."""
     kafka.fault({"name": "both", "at": "marker", "match": {"topic": "orders"}, "do": do, **counts})
 
 
@@ -108,7 +108,8 @@ def test_markers_that_are_held_apart_are_released_apart(kafka: Cluster) -> None:
 
 
 def committed(kafka: Cluster) -> None:
-    """Commits a transaction in both partitions of `orders`. The rule of the preset no longer holds markers."""
+    """Commits a transaction with records in both partitions of `orders`, and removes the preset's rule that held a
+    marker."""
     facts = kafka.preset("half-written-markers")
     kafka.clear_faults(facts["rule"])
 

@@ -1,4 +1,5 @@
-"""Tests that a broker started by a test process ends, and that its files are deleted, if the process is killed."""
+"""Tests that a broker that a test process has started ends, and that its files are deleted, if that process is
+killed."""
 
 from __future__ import annotations
 

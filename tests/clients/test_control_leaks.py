@@ -1,7 +1,7 @@
-"""Tests that used, forked and deleted clusters leave nothing in their process: no file, descriptor, thread, task,
-object or memory.
+"""Tests that used, forked and deleted clusters leave nothing behind in their process: no file, descriptor, thread,
+task, object or memory.
 
-The environment variable CLUSTERS sets the number of clusters, which is 40 by default.
+The environment variable CLUSTERS sets the number of clusters. Its default is 40.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from odradek.broker.control.clusters.copies import PREFIX, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "40"))
 PATIENCE_S = 30
-WARM_UP = 20  # After this number of clusters, everything exists that is created once per process.
-MAX_BYTES = 2_000  # Each cluster may leave this many bytes in caches that are not full yet.
+WARM_UP = 20  # By then every object exists that is created once per process.
+MAX_BYTES = 2_000  # allowed growth of caches per cluster, in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ async def one_life(clusters: Clusters, lives: WeakSet[Broker]) -> None:
 
 
 async def wait_for_release(lives: WeakSet[Broker]) -> None:
-    """Waits until the brokers of deleted clusters have been freed."""
+    """Waits until the brokers of deleted clusters have been garbage-collected."""
     async with asyncio.timeout(PATIENCE_S):
         while lives:
-            gc.collect()  # This frees cycles, except cycles of frozen objects, which are freed by reference counting.
+            gc.collect()  # frees cycles; frozen objects are freed by reference counting only
             await asyncio.sleep(0.1)
 
 
@@ -91,7 +91,8 @@ def left() -> Resources:
     gc.collect()
     return Resources(
         descriptors=len(os.listdir("/proc/self/fd")),
-        # The threads of `to_thread` do not count, because the loop starts another one if none is idle, up to a limit.
+        # Threads of `to_thread` do not count, because the loop starts another one, up to a limit, whenever none is
+        # idle.
         threads=sum(not each.name.startswith("asyncio_") for each in threading.enumerate()),
         tasks=len(asyncio.all_tasks()),
         files=sum(1 for root in parent_of_roots().glob(f"{PREFIX}{os.getpid()}-*") for _ in Path(root).iterdir()),
@@ -99,7 +100,7 @@ def left() -> Resources:
 
 
 def grown(now: Resources, before: Resources) -> dict[str, int]:
-    """Returns the resources whose count has increased. A count may decrease, for example when librdkafka closes an
+    """Returns the resources whose count has increased. A count may also decrease, for example when librdkafka closes an
     older socket."""
     return {name: count for name, count in asdict(now).items() if count > asdict(before)[name]}
 
@@ -107,7 +108,7 @@ def grown(now: Resources, before: Resources) -> dict[str, int]:
 def held_bytes() -> int:
     """Returns the number of allocated bytes.
 
-    Allocations of pathlib do not count, because it interns names in a table that grows by megabytes at a time.
+    Leaves out allocations by pathlib, which interns names in a table that grows by megabytes at a time.
     """
     without = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, pathlib.__file__)])
     return sum(each.size for each in without.traces)

@@ -4,8 +4,8 @@ The matrix is built from the tables of `odradek.broker.control.faults.rules`, so
 here fails the test. A rule acts on the first matching request of a working client, or on the first matching step. The
 kind of action determines the expected effect: an error or a closed connection in the exchange, or a client that waits
 until the rule lets it continue. While the client waits, the test checks whether the broker has executed the request.
-The client waits during the hold or the delay itself, or during a second rule that holds its next attempt. In the end
-the client has done its work exactly once.
+The client waits because of the hold or delay itself, or because a second rule holds its next attempt. In the end the
+client must have done its work exactly once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tests.clients.client_work import CLIENT, CLIENTS, GROUP, PATIENCE_S, TOPIC,
 from tests.clients.speakers import wait_for
 from tests.support.wire import Wire
 
-DELAY_MS = 20_000  # less than the timeouts of a transaction and of an acquisition lock
-SLOW_BYTES_PER_S = 100  # At this rate, each matched response takes at least DELAY_MS.
+DELAY_MS = 20_000  # less than the transaction timeout and the duration of acquisition locks
+SLOW_BYTES_PER_S = 100  # At this rate, every matched response takes at least DELAY_MS.
 THROTTLE_MS = 7
-TIMEOUT_MS = 30_000  # Every request takes less time than this request timeout.
-SHORT_TIMEOUT_MS = 1_000  # request timeout for rules that drop a response, because the client waits for it
-# Number of records in the topic when each kind of work is done, including markers.
+TIMEOUT_MS = 30_000  # request timeout, longer than any request takes
+SHORT_TIMEOUT_MS = 1_000  # request timeout for rules that drop a response, for which the client waits in vain
+# Number of records in the topic, including markers, after each kind of work.
 RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}
 
 
@@ -50,7 +50,7 @@ class Api(NamedTuple):
     """An API that a working client uses.
 
     error    an error after which clients retry
-    work     the key in `CLIENTS` of the work that uses this API
+    work     key in `CLIENTS` of the work that uses this API
     is_done  returns whether the broker has executed the request; None if the request changes nothing
     """
 
@@ -62,7 +62,7 @@ class Api(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A combination of client, point, action, work and API. `api` is None if no request belongs to the point."""
+    """A combination of client, point, action, work and API. `api` is None if the point does not concern a request."""
 
     client: str
     at: Point
@@ -92,7 +92,7 @@ def is_decided(kafka: Cluster) -> bool:
 
 
 def transaction(kafka: Cluster) -> Mapping[str, Any]:
-    # This wait always fails, because there is no state `-`. The response contains the facts.
+    # There is no state `-`, so this call always times out. Its response contains the facts.
     asked = {"transaction": TRANSACTIONAL_ID, "state": "-", "timeout_ms": 0}
     facts: Mapping[str, Any] = kafka.call("POST", "/wait", asked, also=frozenset({408}))[1]
     return facts
@@ -114,7 +114,7 @@ APIS = (
     Api("Fetch", ErrorCode.NOT_LEADER_OR_FOLLOWER, "consume", True),
     Api("OffsetCommit", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "consume", True, has_offset),
 )
-# After a connection has ended, librdkafka 2.16 does not always look for its coordinator again within PATIENCE_S.
+# After a connection has ended, librdkafka 2.16 does not always repeat its coordinator lookup within PATIENCE_S.
 NOT_ASKED_AGAIN = frozenset({("librdkafka", "FindCoordinator", "disconnect")})
 WORK_AT: Mapping[Point, tuple[str, ...]] = {
     Point.ACCEPTED: ("produce",),
@@ -128,7 +128,7 @@ WORK_AT: Mapping[Point, tuple[str, ...]] = {
 
 
 def forms(name: str, error: ErrorCode) -> list[Mapping[str, Any]]:
-    """Returns all variants of the action with this name."""
+    """Returns all variants of the action `name`."""
     rows: Mapping[str, list[Mapping[str, Any]]] = {
         "observe": [{"observe": True}],
         "error": [{"error": error.name}],
@@ -162,15 +162,15 @@ CELLS = list(cells())
 FEW = CELLS[::47]
 ROWS = sorted({cell.row for cell in CELLS})
 SHARED = {"share_group": GROUP, "topic": TOPIC, "partition": 0, "offset": 0}
-BY_CLOCK = frozenset({"delay_ms", "slow_bytes_per_s"})  # These actions never end while the clock stands still.
-AT_A_TIME = 4  # This many cells run at the same time, each in its own cluster, because they mostly wait.
+BY_CLOCK = frozenset({"delay_ms", "slow_bytes_per_s"})  # These actions never end while the clock is frozen.
+AT_A_TIME = 4  # number of cells that run concurrently, each in its own cluster; they mostly wait
 
 
 @pytest.fixture(scope="module")
 def threads() -> Iterator[ThreadPoolExecutor]:
     pool = ThreadPoolExecutor()
     yield pool
-    pool.shutdown(wait=False)  # A client whose cell has failed continues to retry for a while.
+    pool.shutdown(wait=False)  # The client of a failed cell may still be retrying.
 
 
 def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
@@ -189,7 +189,7 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
             kafka.fault({"name": "next", "match": match, "do": {"hold": "held"}, "after": 1, "times": 1})
         if (
             not cell.action.keys().isdisjoint(BY_CLOCK) and cell.work != "share"
-        ):  # A share group may make no progress while the cluster's clock stands still.
+        ):  # A share group may make no progress while the cluster's clock is frozen.
             kafka.clock.freeze()
         if cell.at is Point.LOADING:
             kafka.restart()
@@ -216,8 +216,8 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
 
 
 def write_state(kafka: Cluster, work: str) -> str:
-    """Makes the coordinator write a record, because an empty partition needs no loading. Returns the topic of the
-    record."""
+    """Makes the coordinator write a record, because a coordinator does not load an empty partition. Returns the
+    record's topic."""
     topic = "__transaction_state" if work == "transact" else "__consumer_offsets"
     key_type, key = (1, TRANSACTIONAL_ID) if work == "transact" else (0, GROUP)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
@@ -237,7 +237,7 @@ def write_state(kafka: Cluster, work: str) -> str:
 
 
 def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]) -> None:
-    """Checks the effects of the rule while it is active, and then lets the client continue."""
+    """Checks the effects of the rule while it is active, then lets the client continue."""
     action = cell.action
     waits = "delay_ms" in action or "hold" in action
     if not action.keys().isdisjoint({"observe", "throttle_ms", "edit"}):
@@ -265,7 +265,7 @@ def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]
 
 
 def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
-    """Like `look_at_exchange`, but for a rule between the steps of the broker, or before a connection."""
+    """Like `look_at_exchange`, but for a rule at a step inside the broker, or before a connection is accepted."""
     if cell.at is Point.SHARE_STATE and "observe" not in cell.action:
         if "delay_ms" in cell.action:
             kafka.clock.freeze()

@@ -1,4 +1,4 @@
-"""Tests that real clients can work with all nodes of a controlled cluster. Leaders and coordinators move between the
+"""Tests that real clients can work with all nodes of a controlled cluster, while leaders and coordinators move between
 nodes, and nodes stop.
 
 The node ids have gaps. Other test files also use clusters with several nodes.
@@ -147,7 +147,7 @@ def test_a_partition_is_led_by_the_first_running_node_that_a_client_assigns(kafk
     admin.create_partitions([more])["orders"].result(10)
     assert leaders(kafka, "orders") == [third, first, second, third]
     told = list_topics(admin, "orders").topics["orders"].partitions
-    # Replicas that the request does not name come last.
+    # Replicas that the request does not list come last.
     assert told[0].replicas == told[0].isrs == [third, first, second]
     assert told[1].replicas == told[1].isrs == [first, third, second]
     kafka.stop_node(third)
@@ -404,7 +404,7 @@ def test_unknown_nodes_are_refused(kafka: Cluster) -> None:
 
 
 def test_connections_of_different_nodes_have_different_ids(kafka: Cluster) -> None:
-    """Recordings distinguish connections by their ids, and so do sessions that end with their connection."""
+    """Recordings, and sessions that end with their connection, distinguish connections by these ids."""
     make_topic(kafka, "orders", 6)
     for partition in range(6):
         produce(kafka, "orders", "a", partition=partition)
@@ -447,7 +447,7 @@ def test_a_node_lists_the_transactions_that_it_coordinates(kafka: Cluster) -> No
 
 
 def test_a_node_writes_no_markers_into_partitions_that_another_node_leads(kafka: Cluster) -> None:
-    """Markers without partitions, and markers whose partitions are all led elsewhere, change nothing either."""
+    """Markers without partitions, and markers whose partitions all have other leaders, change nothing either."""
     make_topic(kafka, "orders", 3)
     for partition, node in enumerate(NODES):
         kafka.move_leader("orders", partition, node)
@@ -483,7 +483,7 @@ def test_a_node_writes_no_markers_into_partitions_that_another_node_leads(kafka:
     assert ends == [0, 1, 0]
 
 
-# The ids that `filled` puts into requests for each kind of coordinator.
+# The ids that `filled` puts into requests, for each kind of coordinator.
 KEYS = {
     Coordinator.GROUP: ("group", "g"),
     Coordinator.TRANSACTION: ("transaction", "t"),
@@ -493,7 +493,7 @@ COORDINATED = [api for api in SERVED if facts_of(api).coordinator is not None]
 
 
 def filled(struct: Struct, schema: Schema, fields: tuple[Field, ...], version: int) -> Struct:
-    """Fills a request with group `g`, transactional id `t` and one element in each array."""
+    """Fills a request with the group id `g`, the transactional id `t` and one element in each array."""
     module = __import__(type(struct).__module__, fromlist=["*"])
     for field in fields:
         name = field.attribute
@@ -511,7 +511,7 @@ def filled(struct: Struct, schema: Schema, fields: tuple[Field, ...], version: i
 
 
 def filled_request(api: ApiKey) -> tuple[Message, int]:
-    """Returns a filled request of the API's newest version, and the version."""
+    """Returns a filled request of the API's newest version, and that version."""
     message = request_class(api.value)
     schema, version = load(message.__module__.rpartition(".")[2]), SERVED[api].max_version
     request = filled(message(), schema, schema.fields, version)
@@ -519,8 +519,8 @@ def filled_request(api: ApiKey) -> tuple[Message, int]:
     return request, version
 
 
-# Requests, with their versions, for APIs whose filled request would be refused before the broker looks for a
-# coordinator, as in Kafka.
+# Requests with their versions, for APIs whose filled request would be refused before the broker checks the coordinator,
+# as in Kafka.
 REQUESTS: dict[ApiKey, tuple[Message, int]] = {
     ApiKey.SYNC_GROUP: (
         SyncGroupRequest(group_id="g", member_id="m", protocol_type="consumer", protocol_name="range"),
@@ -554,7 +554,7 @@ REQUESTS: dict[ApiKey, tuple[Message, int]] = {
 
 
 def codes_in(answer: object) -> set[int]:
-    """Returns all error codes that a response contains, at any depth."""
+    """Returns all error codes in a response, at any depth."""
     if isinstance(answer, list):
         return {code for each in answer for code in codes_in(each)}
     if not isinstance(answer, Struct):
@@ -670,7 +670,7 @@ def test_a_client_that_names_a_node_id_gets_no_response_from_another_node(kafka:
 
 
 def test_an_election_of_the_preferred_leader_moves_the_partition_back(kafka: Cluster) -> None:
-    """As in Kafka, no election is needed if the first replica already leads, and none is possible while its node is
+    """As in Kafka, an election is not needed if the preferred replica already leads, and not possible while its node is
     stopped."""
     make_topic(kafka, "elected", len(NODES))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -692,7 +692,7 @@ def test_an_election_of_the_preferred_leader_moves_the_partition_back(kafka: Clu
 
 
 def test_each_node_describes_and_alters_its_own_settings(kafka: Cluster) -> None:
-    """As in Kafka, a client sends the request to the node itself. The node refuses requests for another node."""
+    """As in Kafka, a client sends the request to the node itself, and a node refuses requests for another node."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for node in NODES:
         entry = ConfigEntry("log.cleaner.threads", str(node % 7 + 2), incremental_operation=AlterConfigOpType.SET)

@@ -1,4 +1,4 @@
-"""Tests that clients keep their guarantees when the broker gives rare but lawful answers, and that a seed reproduces
+"""Tests that clients keep their guarantees when the broker gives rare but valid answers, and that a seed reproduces
 these answers (docs/testing.md)."""
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.clients.admin import create_topic
 from tests.clients.client_work import CLIENTS, TOPIC
 from tests.support.broker_process import BrokerProcess
 
-PER_COPY = 25  # number of records that a test copies at a time
+PER_COPY = 25  # number of records that a test copies in one go
 PATIENCE_S = 60
 REQUEST_TIMEOUT_MS = 30_000
 Member: TypeAlias = "Callable[[Cluster, str, Callable[[], bool]], None]"
 # If addresses change while connections close, librdkafka 2.16 occasionally never sends a TxnOffsetCommit.
 PERCENT_OF_COPIES = {"other address": 0, "closed idle": 0, "empty fetch": 40}
-IN_COPIES = {  # Copies soon meet these oddities. Other tests cover the rest.
+IN_COPIES = {  # oddities that occur soon while copying; other tests cover the rest
     *("unknown tags", "other order", "throttled", "passing error", "early fetch", "empty fetch", "null", "no leader"),
     *("unknown APIs", "higher versions", "cut write"),
 }
@@ -70,7 +70,7 @@ def copy(kafka: Cluster, transactions: int) -> None:
         if message is None:
             continue
         if (error := message.error()) is not None:
-            # librdkafka 2.16 never repeats OffsetFetch after this error.
+            # After this error, librdkafka 2.16 never repeats OffsetFetch.
             if error.code() == ErrorCode.NOT_COORDINATOR.value:
                 consumer.close()
                 consumer = new_copier(kafka)
@@ -146,8 +146,7 @@ def test_records_are_read_under_each_rare_answer_alone(odradek: Odradek, name: s
 
 
 def test_a_member_goes_on_where_its_heartbeat_interval_changes_and_its_connections_close(odradek: Odradek) -> None:
-    """The heartbeat interval is short, so that many heartbeats are sent. The consumer is idle when there are no new
-    records."""
+    """The short heartbeat interval causes many heartbeats. The consumer is idle while there are no new records."""
     settings = {"group.consumer.min.heartbeat.interval.ms": 400, "group.consumer.heartbeat.interval.ms": 400}
     with odradek.cluster(settings=settings) as kafka:
         make_topics(kafka, "in")
@@ -235,7 +234,8 @@ def test_a_share_group_whose_epoch_begins_high_reads(odradek: Odradek, client: s
         until_s = time.monotonic() + PATIENCE_S
 
         def read(poll: Callable[[], object]) -> None:
-            while not poll():  # The consumer starts at the end of the log, and needs later records.
+            # The consumer starts at the log end offset, so it gets only records that are produced later.
+            while not poll():
                 assert time.monotonic() < until_s
                 producer.produce("in", b"a")
                 producer.flush(30)

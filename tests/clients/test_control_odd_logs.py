@@ -1,5 +1,5 @@
-"""Tests that clients read rare but lawful logs, in which offsets, epochs and ids do not start at 0, and offsets have
-gaps (docs/testing.md)."""
+"""Tests that clients read rare but valid logs, in which offsets, epochs and ids do not start at 0 and offsets have gaps
+(docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kafka(odradek: Odradek) -> Iterator[Cluster]:
 
 
 def produce(kafka: Cluster, count: int) -> None:
-    """Produces `count` plain records and `count` transactions of one record each, in turn. Every other transaction is
+    """Alternately produces plain records and transactions with one record, `count` of each. Every other transaction is
     aborted."""
     plain = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
@@ -63,7 +63,8 @@ def end_of(kafka: Cluster) -> int:
 
 
 def librdkafka_read(kafka: Cluster, count: int) -> tuple[list[bytes], list[int], int]:
-    """Returns the values and offsets of `count` records, and the position that it commits at the end of the log."""
+    """Reads `count` records. Returns their values and offsets, and the position that the consumer commits at the end of
+    the log."""
     settings = {"group.id": "g", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, **settings, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition("in", 0, OFFSET_BEGINNING)])
@@ -74,7 +75,7 @@ def librdkafka_read(kafka: Cluster, count: int) -> tuple[list[bytes], list[int],
         if message is not None and message.error() is None:
             found.append((message.value() or b"", message.offset() or 0))
         elif message is not None and len(found) >= count:
-            break  # This is the end of the partition, after its last control batch.
+            break  # the end of the partition, after its last control batch
     (position,) = consumer.position([TopicPartition("in", 0)])
     consumer.commit(offsets=[position], asynchronous=False)
     (committed,) = consumer.committed([TopicPartition("in", 0)])
@@ -187,8 +188,8 @@ def test_leader_epochs_begin_anywhere_and_rise_by_one(kafka: Cluster) -> None:
 def test_librdkafka_2_16_reads_its_member_id_on_into_a_high_member_epoch(
     odradek: Odradek, epoch: int, is_misread: bool
 ) -> None:
-    """In a ConsumerGroupHeartbeat response the epoch follows the member id, which librdkafka expects to end with a zero
-    byte. When librdkafka fixes this bug, the test fails, and `FIRST_GROUP_EPOCHS` can be extended."""
+    """In a ConsumerGroupHeartbeat response, the epoch follows the member id, which librdkafka expects to end with a
+    zero byte. Once librdkafka fixes this bug, the test fails, and `FIRST_GROUP_EPOCHS` can be extended."""
     with odradek.cluster() as kafka:
         create_topic(kafka.bootstrap, "in", 1, exact=True)
         match = {"api": "ConsumerGroupHeartbeat", "when": "MemberEpoch == 0"}
@@ -198,7 +199,7 @@ def test_librdkafka_2_16_reads_its_member_id_on_into_a_high_member_epoch(
         consumer.subscribe(["in"])
         until_s = time.monotonic() + PATIENCE_S
         asked: list[str] = []
-        while not asked:  # The member sends this epoch together with the member id that it has read.
+        while not asked:  # The member sends this epoch together with the member id that it has parsed.
             assert time.monotonic() < until_s
             consumer.poll(0.1)
             requests = [each["request"] for each in kafka.requests(api="ConsumerGroupHeartbeat")]

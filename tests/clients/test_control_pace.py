@@ -1,4 +1,4 @@
-"""Tests of responses that are sent in pieces, because of `slow_bytes_per_s` in a rule or the oddity `cut write`."""
+"""Tests of responses that are sent in pieces, because of a rule's `slow_bytes_per_s` or the oddity `cut write`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Slow:
             assert time.monotonic() < until_s
 
     def arrived(self, count: int) -> bytes:
-        """Returns the next `count` bytes, and checks that no more bytes have arrived."""
+        """Returns the next `count` bytes, and checks that no further bytes have arrived."""
         found = self.wire.read(count)
         self.wire.set_timeout(0.05)
         with pytest.raises(TimeoutError):
@@ -110,7 +110,7 @@ def test_a_rate_is_a_whole_number(kafka: Cluster, rate: object) -> None:
 
 
 def test_an_answer_that_was_cut_is_kept_whole_and_edited_whole(kafka: Cluster) -> None:
-    """Rules act after the oddity, and the exchange contains everything that the client received."""
+    """Rules act after the oddity, and the recorded exchange contains every byte that the client received."""
     kafka.odd(1, {"cut write": 100, **dict.fromkeys(PERCENT.keys() - {"cut write"}, 0)})
     kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"ThrottleTimeMs": 7}}, "times": 1})
     with Wire(kafka.bootstrap, "cut") as wire:

@@ -64,7 +64,7 @@ def has_left(kafka: Cluster, client_id: str) -> None:
 
 
 def send(kafka: Cluster, *, idempotent: bool = False) -> dict[int | None, KafkaError | None]:
-    """Produces a record to each partition. Returns, for each partition, the error that the client reports, or None."""
+    """Produces a record to each partition. Returns the error that the client reports for each partition, or None."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 50, "enable.idempotence": idempotent})
     told: dict[int | None, KafkaError | None] = {}
 
@@ -85,7 +85,7 @@ def test_a_decision_is_held_before_its_first_marker(kafka: Cluster) -> None:
     kafka.wait(hold="decided")
     told = kafka.wait(transaction="t", state="PrepareCommit")
     assert told["partitions"] == ["orders-0", "orders-1"]
-    assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]  # There are no markers yet.
+    assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]  # No markers have been written.
     kafka.release("decided")
     producer.commit_transaction(10)
     kafka.wait(transaction="t", state="CompleteCommit")
@@ -167,7 +167,7 @@ def test_a_connection_that_is_cut_has_no_first_request(kafka: Cluster) -> None:
 
 
 def test_a_version_that_is_refused_is_answered_with_the_range(kafka: Cluster) -> None:
-    """Kafka's response has the format of version 0 (KIP-511), so that the client can choose another version."""
+    """Kafka's response has the format of version 0 (KIP-511), from which the client can choose another version."""
     do = {"error": "UNSUPPORTED_VERSION"}
     kafka.fault({"at": "received", "match": {"api": "ApiVersions", "versions": "4+"}, "do": do, "times": 1})
     asked = ApiVersionsRequest(client_software_name="x", client_software_version="1")
@@ -202,7 +202,7 @@ def test_an_error_of_one_partition_after_it_was_written(kafka: Cluster) -> None:
     kafka.fault({"name": "late", "match": {"api": "Produce"}, "at": "applied", "do": error, "times": 1})
     assert send(kafka, idempotent=True) == {0: None, 1: None}
     kafka.wait(fault="late")
-    # The batch was sent twice, and the broker recognised the duplicate.
+    # The batch was sent twice, and the broker detected the duplicate.
     assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]
 
 
@@ -258,8 +258,8 @@ def test_arrays_of_an_answer_are_reshaped(kafka: Cluster, edit: dict[str, object
 
 @pytest.mark.parametrize("client", ["librdkafka", "own"])
 def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, client: str) -> None:
-    """Some brokers list aborted transactions even if the request has the isolation level read_uncommitted. Clients then
-    dropped the records of these transactions (twmb/franz-go#758)."""
+    """Some brokers list aborted transactions even at the isolation level read_uncommitted. A client must not drop the
+    records of these transactions, as franz-go once did (twmb/franz-go#758)."""
     in_transaction(kafka).abort_transaction(10)
     (producer_id,) = {each["producer_id"] for each in kafka.producers()}
     told = {"ProducerId": producer_id, "FirstOffset": 0}
@@ -290,7 +290,7 @@ def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, c
 
 
 def test_a_held_request_is_handled_after_its_client_has_disconnected(kafka: Cluster) -> None:
-    """A late Produce request once caused hanging transactions (KIP-890)."""
+    """Such a late Produce request once caused hanging transactions (KIP-890)."""
     kafka.fault({"match": {"api": "Produce"}, "do": {"hold": "late"}})
     batch = build_batch([NewRecord(None, b"late", 0)])
     with Wire(kafka.bootstrap, "gone") as wire:
@@ -341,12 +341,13 @@ def test_a_cluster_that_is_left_says_which_rules_nothing_used(odradek: Odradek) 
         kafka.fault({"name": "forgotten", "match": {"api": "EndTxn"}, "do": {"observe": True}})
     failing = odradek.cluster()
     failing.fault({"name": "forgotten", "match": {"api": "EndTxn"}, "do": {"observe": True}})
-    failing.__exit__(ZeroDivisionError, ZeroDivisionError(), None)  # The user sees the failure of the test itself.
+    # The user sees the failure of the test, not `Unused`.
+    failing.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
 
 
 def test_a_day_passes_while_a_marker_is_held(kafka: Cluster) -> None:
-    """A held marker is not retried, because a retry every 100 ms would take minutes. The marker is written when the
-    rule is deleted."""
+    """A held marker is not retried: with a retry every 100 ms, advancing the clock by a day would take minutes. The
+    marker is written when the rule is deleted."""
     kafka.preset("half-written-markers", topic="t", transactional_id="t")
     kafka.clock.advance(24 * 3600 * 1000)
     assert kafka.wait(transaction="t", state="PrepareCommit")

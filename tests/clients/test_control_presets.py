@@ -1,4 +1,4 @@
-"""Tests that each preset creates its state, and that librdkafka reacts to this state like a correct client
+"""Tests that each preset creates its state, and that librdkafka reacts to the state as a correct client should
 (docs/testing.md)."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def consumer_of(kafka: Cluster, **config: str | int | bool) -> Consumer:
 
 
 def poll(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[Message]:
-    """Returns at most `count` messages that arrive within `timeout_s`."""
+    """Returns the messages that arrive within `timeout_s`, but at most `count`."""
     found: list[Message] = []
     until_s = time.monotonic() + timeout_s
     while len(found) < count and time.monotonic() < until_s:
@@ -68,7 +68,7 @@ def poll(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[Messa
 
 
 def read(kafka: Cluster, count: int, **config: str | int | bool) -> list[tuple[int | None, bytes | None]]:
-    """Returns the offsets and values of the first `count` records, and of the next record if there is one."""
+    """Returns the offsets and values of the first `count` records and, if it arrives soon, of one more record."""
     consumer = consumer_of(kafka, **config)
     found = [(each.offset(), each.value()) for each in poll(consumer, count)]
     found += [(each.offset(), each.value()) for each in poll(consumer, 1, timeout_s=0.5)]
@@ -119,7 +119,7 @@ def test_a_preset_that_must_wait_for_others_is_refused(odradek: Odradek) -> None
     kafka.preset("classic-rebalance", state="PreparingRebalance")
     with pytest.raises(Refused, match="JoinGroup was not answered"):
         kafka.preset("static-twin", instance="j")
-    kafka.delete()  # The pending requests must not prevent the deletion.
+    kafka.delete()  # Pending requests must not prevent the deletion.
 
 
 @pytest.mark.parametrize("name", ["half-written-markers", "aborted-tail", "recreated-topic", "coordinator-loading"])
@@ -253,7 +253,7 @@ def test_a_reader_whose_offset_is_deleted_resets(kafka: Cluster) -> None:
 
 
 def fatal_of(consumer: Consumer) -> str | None:
-    """Returns the text of the first error from polling, or None after 20 s."""
+    """Returns the text of the first error from polling, or None if there is none within 20 s."""
     until_s = time.monotonic() + 20
     while time.monotonic() < until_s:
         try:
@@ -290,11 +290,11 @@ def test_a_member_joins_in_the_middle_of_a_rebalance(kafka: Cluster, state: str)
     silent = kafka.wait(group="g", state=state)["members"]
     assert produce(kafka) is None
     consumer = consumer_of(kafka, max_poll_interval_ms=60_000)
-    # Otherwise the clock would pass the timeout before the member has joined.
+    # Otherwise the clock could pass the timeout before the member has joined.
     kafka.wait(group="g", members=silent + 1)
     assert poll(consumer, 1, timeout_s=1) == []
     kafka.clock.advance(61_000)
-    if state == "PreparingRebalance":  # The silent member that has joined now leads the next generation.
+    if state == "PreparingRebalance":  # The silent member has joined, and leads the next generation.
         kafka.wait(group="g", state="CompletingRebalance")
         kafka.clock.advance(61_000)
     assert len(poll(consumer, 1)) == 1
@@ -322,11 +322,11 @@ def test_a_member_whose_epoch_is_stale_joins_again(odradek: Odradek) -> None:
         facts = kafka.preset("stale-member-epoch")
         kafka.wait(fault=facts["rule"])
         before = kafka.requests()[-1]["number"]
-        # KIP-1251 allows this commit, because the member has owned the partition since that epoch.
+        # KIP-1251 allows this commit, because the member has owned the partition since the request's epoch.
         consumer.commit(asynchronous=False)
         until_s = time.monotonic() + 20
         heartbeats: list[int] = []
-        # Eventually a FENCED_MEMBER_EPOCH is followed by a successful join.
+        # A FENCED_MEMBER_EPOCH must eventually be followed by a successful join.
         while heartbeats[-2:] != [110, 0] and time.monotonic() < until_s:
             consumer.poll(0.1)
             told = kafka.requests(since=before, api="ConsumerGroupHeartbeat")
@@ -424,7 +424,7 @@ def test_a_record_that_waits_for_its_transaction_is_not_delivered(kafka: Cluster
     kafka.preset("tx-pending")
     consumer = share_consumer(kafka)
     assert poll_shared(consumer, timeout_s=2) == []
-    kafka.clock.advance(31_000)  # The lock has expired, which aborts the transaction.
+    kafka.clock.advance(31_000)  # The lock expires, which aborts the transaction.
     kafka.wait(transaction="t", state="CompleteAbort")
     assert [each.offset() for each in poll_shared(consumer, timeout_s=20)] == [0]
     consumer.close()

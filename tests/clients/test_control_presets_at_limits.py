@@ -1,4 +1,4 @@
-"""Tests of presets for limits, rights and logins, and of several states at once, with a real client."""
+"""Tests of presets for limits, rights and logins, and of combined presets, with a real client."""
 
 from __future__ import annotations
 

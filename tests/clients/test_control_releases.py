@@ -1,5 +1,5 @@
-"""Tests that a cluster can emulate Kafka 3.9, 4.0 or 4.3, and that clients adapt to the emulated release
-(docs/testing.md). The cluster offers only the APIs and settings of that release."""
+"""Tests that a cluster that emulates Kafka 3.9, 4.0 or 4.3 offers only the APIs and settings of that release, and that
+clients adapt to it (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_consumer_groups_are_unsupported_if_group_version_is_not_finalised(odrad
         subscribed_topic_names=["orders"],
         topic_partitions=[],
     )
-    # No client has looked for the coordinator yet, so a permitted join receives NOT_COORDINATOR.
+    # No client has looked up the coordinator, so a supported join receives NOT_COORDINATOR.
     for name, code in (("3.9", ErrorCode.UNSUPPORTED_VERSION), ("4.0", ErrorCode.NOT_COORDINATOR)):
         with odradek.cluster(emulate=name) as kafka, Wire(kafka.bootstrap) as wire:
             assert wire.ask(request, 0, ConsumerGroupHeartbeatResponse).error_code == code.value

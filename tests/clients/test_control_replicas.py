@@ -1,4 +1,5 @@
-"""Tests that consumers read from a nearby replica (KIP-392), and return to the leader (docs/testing.md)."""
+"""Tests that consumers read from a nearby replica (KIP-392), and return to the leader if necessary
+(docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -30,8 +31,7 @@ Read = Callable[[], list[bytes]]
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    """Yields a cluster in which node 1, in rack `far`, is the leader. Node 2 is in rack `near`, and node 3 has no
-    rack."""
+    """Yields a cluster whose leader is node 1 in rack `far`. Node 2 is in rack `near`, and node 3 has no rack."""
     with odradek.cluster(nodes=3, settings={"broker.rack": "far"}) as cluster:
         create_topic(cluster.bootstrap, "orders", 1, exact=True)
         cluster.move_leader("orders", 0, 1)
@@ -69,7 +69,7 @@ def test_the_leader_names_the_follower_in_the_consumers_rack_and_that_one_serves
     told = leader.fetch(0)
     assert (told.error_code, told.preferred_read_replica, told.records) == (0, 2, b"")
     assert told.high_watermark == 2
-    # The leader names the replica at once, although there are no new records.
+    # The leader names the replica immediately, without waiting for new records.
     assert leader.fetch(2, max_wait_ms=60_000).preferred_read_replica == 2
     for rack in ("", "far", "elsewhere"):
         assert (leader.fetch(0, rack).preferred_read_replica, bool(leader.fetch(0, rack).records)) == (-1, True)
@@ -77,7 +77,7 @@ def test_the_leader_names_the_follower_in_the_consumers_rack_and_that_one_serves
     assert (served.error_code, served.preferred_read_replica, served.high_watermark) == (0, -1, 2)
     assert served.records
     assert other.fetch(0).error_code == MOVED.value
-    assert near.fetch(0, version=10).error_code == MOVED.value  # Before version 11, only leaders respond with records.
+    assert near.fetch(0, version=10).error_code == MOVED.value  # Before version 11, only leaders return records.
 
 
 def test_racks_are_in_metadata_and_outlive_a_restart(kafka: Cluster) -> None:
@@ -100,7 +100,7 @@ def test_a_lagging_follower_serves_the_records_that_it_has(kafka: Cluster) -> No
     assert (near.fetch(2).error_code, near.fetch(2).records) == (0, b"")
     assert near.fetch(3).error_code == BEYOND.value
     assert leader.fetch(2).preferred_read_replica == 2
-    assert leader.fetch(3).preferred_read_replica == -1  # No replica in the rack has these records yet.
+    assert leader.fetch(3).preferred_read_replica == -1  # No replica in the rack has these records.
     kafka.follow("orders", 0, 2, None)
     assert near.fetch(3).error_code == 0
     assert near.fetch(2).records
@@ -157,7 +157,8 @@ def test_a_consumer_moves_to_the_near_replica_and_back_when_it_stops(kafka: Clus
         at_the_leader = {"api": "Fetch", "node": 1}
         kafka.fault({"name": "silent leader", "match": at_the_leader, "do": {"drop": True}, "unused": "ok"})
         produce(kafka, b"second")
-        assert read_until(read, b"second") == [b"second"]  # The leader drops all fetches.
+        # The records must come from the follower, because the leader drops all fetches.
+        assert read_until(read, b"second") == [b"second"]
         kafka.clear_faults("silent leader")
         kafka.stop_node(2)
         produce(kafka, b"third")

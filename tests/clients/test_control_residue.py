@@ -1,10 +1,10 @@
 """Tests that a reset removes everything that a test has done to its cluster.
 
 A reset deletes rules and holds, ends rare answers and the lease, lets the clock continue, and returns to a checkpoint.
-Then the cluster's state, as the control interface and its broker show it, equals the state at the checkpoint. For each
-type, the number of objects that can be reached from the cluster is the same as for an unused cluster. No object
+Then the cluster's state, as the control interface and the broker show it, equals the state at the checkpoint. The
+number of objects of each class that can be reached from the cluster is the same as for an unused cluster. No object
 contains a name that the test used, and memory does not grow. A seed chooses the test's calls. Only the last requests
-are kept on purpose, because a test may read them after a restart.
+are kept intentionally, because a test may read them after a restart.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from odradek.testing.sync import Refused, Unmet
 from tests.support.wire import ClosedByBroker, Wire
 
 SEEDS = int(os.environ.get("SEEDS", "2"))
-FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # These are seeds. The memory of AGAIN is measured.
-CALLS = 12  # the number of calls in a sequence
-MARK = "residue"  # Every name that a sequence uses contains this text.
+FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # seeds; the memory after AGAIN is measured
+CALLS = 12  # number of calls in a sequence
+MARK = "residue"  # part of every name that a sequence uses
 MAX_BYTES = 50_000  # A sequence may leave this much for kept requests. A leaked broker has 150,000 bytes.
 BEGINNING = "fresh"
-SOON_MS = 60_000  # By then the broker has completed delayed work, such as recording completions.
+SOON_MS = 60_000  # By then the broker has finished all delayed work, such as recording completed transactions.
 WHERE = {"topic": f"{MARK}-topic", "group": f"{MARK}-group", "transactional_id": f"{MARK}-id"}
 RULES: tuple[Mapping[str, Any], ...] = (
     {"at": "accepted", "do": {"disconnect": True}, "times": 2},
@@ -159,11 +159,11 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def prepared_cluster(scene: Scene, nodes: int) -> Cluster:
-    """Returns a cluster that has some state and has returned to its checkpoint once."""
+    """Returns a cluster that has some state and has been reset to its checkpoint once."""
     kafka = await scene.odradek.cluster(nodes=nodes)
     await kafka.preset("aborted-tail", topic="before", transactional_id="before")
     await kafka.preset("log-end-before-commit", topic="before", group="before")
-    await kafka.clock.freeze()  # No time passes between two observations.
+    await kafka.clock.freeze()  # so that no time passes between two observations
     await kafka.clock.advance(SOON_MS)
     await kafka.checkpoint(BEGINNING)
     await reset(kafka)
@@ -180,7 +180,7 @@ async def reset(kafka: Cluster) -> None:
 
 
 async def disturb(scene: Scene, kafka: Cluster, random: Random) -> None:
-    """Changes the cluster in one random way. A refused call has no effect."""
+    """Makes one random change to the cluster. The broker may refuse it."""
     nodes = [each["id"] for each in await kafka.nodes()]
     waiting = list(await kafka.holds())
     moved = random.choice(nodes)
@@ -230,7 +230,7 @@ async def reported_state(scene: Scene, kafka: Cluster) -> Mapping[str, object]:
     shown = {path: (await kafka.call("GET", path))[1] for path in ("", "/faults", "/holds", "/clock", "/odd")}
     rows = [await kafka.producers(), await kafka.sessions(), await kafka.connections()]
     answers = await asyncio.to_thread(answered, kafka)
-    while await kafka.connections():  # The broker may not have noticed yet that its client has left.
+    while await kafka.connections():  # The broker may not have noticed that its client has left.
         await asyncio.sleep(0.001)
     return {"answers": answers, "logs": logs, "shown": shown, "rows": rows}
 
@@ -241,9 +241,8 @@ def answered(kafka: Cluster) -> list[object]:
 
 
 def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
-    """Counts the objects that can be reached from the cluster, for each class of Odradek. Returns the counts, and all
-    strings among the reachable objects.
-    """
+    """Counts the objects of each class of Odradek that can be reached from the cluster. Returns the counts, and all
+    strings among the reachable objects."""
     counts: Counter[str] = Counter()
     texts: set[str] = set()
     seen: set[int] = set()
@@ -256,7 +255,8 @@ def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
         kind = type(one)
         if kind.__module__.startswith("odradek."):
             counts[f"{kind.__module__}.{kind.__qualname__}"] += 1
-        if isinstance(one, Server):  # Its buffer belongs to the event loop, and contains bytes of other clusters.
+        # A server's buffer belongs to the event loop, and contains bytes of other clusters.
+        if isinstance(one, Server):
             seen |= {id(one.receive_buffer), id(one.received), id(one.receive_buffer.obj)}
         if isinstance(one, str):
             texts.add(one)
@@ -299,8 +299,8 @@ async def test_nothing_is_left_behind_by_many_resets(scene: Scene, seed: int) ->
 
 @pytest.mark.slow
 async def test_resets_do_not_use_up_memory(scene: Scene) -> None:
-    """Each sequence runs several times, because caches fill in the first runs, and a table of the interpreter grows
-    once."""
+    """Each sequence runs several times before the measurement, because caches fill in the first runs and a table of the
+    interpreter grows once."""
     kafka = await prepared_cluster(scene, 1)
 
     async def all_of_them() -> int:

@@ -1,5 +1,5 @@
-"""Tests that the field `seed` of `POST /clusters` determines the contents of the new cluster, and that the refusal of a
-seed names the wrong field (docs/seed.md)."""
+"""Tests that the field `seed` of `POST /clusters` determines the contents of the new cluster, and that the refusal of
+an invalid seed names the wrong field (docs/seed.md)."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_a_preset_finds_the_topics_of_the_seed(odradek: Odradek) -> None:
 
 
 def ids_of_versions(kafka: Cluster) -> list[int]:
-    """Returns the ids of the schemas of `orders-value` in the registry of a cluster."""
+    """Returns the schema ids of all versions of `orders-value` in the registry of a cluster."""
     url = urlsplit(kafka.call("GET", "")[1]["schema_registry"])
     assert url.hostname is not None
     connection = HTTPConnection(url.hostname, url.port, timeout=30)

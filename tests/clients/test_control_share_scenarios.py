@@ -1,7 +1,6 @@
-"""Tests of scenarios of share groups that cannot be caused on Apache Kafka from outside. Here holds cause the
-scenarios.
+"""Tests of share group scenarios that cannot be provoked on Apache Kafka from outside. Here, holds provoke them.
 
-No hold causes scenario 7. The epochs of a session start at 1 and the client counts them, so the scenario takes 2³¹
+Scenario 7 is missing. The epochs of a session start at 1 and the client counts them, so the scenario would take 2³¹
 requests. `tests/spec/shares/test_share_sessions.py` sets the epoch of a session, and
 `tests/conformance/test_share_groups.py` calls the function that increments the epoch in Kafka.
 
@@ -44,7 +43,7 @@ PASSING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value, ErrorCode.NOT_COORDINAT
 
 
 class ShareMember:
-    """A share consumer that the test controls. Its requests have the highest version of KIP-932 without KIP-1289."""
+    """A share consumer whose requests the test sends one by one, in the highest version of KIP-932 without KIP-1289."""
 
     def __init__(self, kafka: Cluster, topic: str) -> None:
         self.wire = Wire(kafka.bootstrap)
@@ -60,7 +59,7 @@ class ShareMember:
         assert code == ErrorCode.NONE.value, ErrorCode(code)
 
     def fetch(self) -> list[tuple[int, int, int]]:
-        """Returns (first offset, last offset, delivery count) of each range that the member acquires."""
+        """Returns (first offset, last offset, delivery count) for each range that the member acquires."""
         request = ShareFetchRequest(
             group_id="g",
             member_id=MEMBER,
@@ -106,12 +105,13 @@ class ShareMember:
 
 
 def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
-    """Returns a member of the share group `g`, and the first and last offset of the records that it has acquired."""
+    """Returns a member of the share group `g`, and the first and last offset that it has acquired."""
     create_topic(kafka.bootstrap, "orders", 1, exact=True)
     member = ShareMember(kafka, "orders")
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:  # A share group starts at the end of the log, and needs later records.
+    # A share group starts at the log end offset, so it gets only records that are produced later.
+    while time.monotonic() < until_s:
         producer.produce("orders", "a", partition=0)
         producer.flush(30)
         acquired = member.fetch()
@@ -123,8 +123,8 @@ def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
 
 
 def begin_to_accept(kafka: Cluster, member: ShareMember, first: int, last: int) -> None:
-    """Sends an acknowledgement, and returns while it is pending. It stays pending because a rule holds the loading
-    coordinator."""
+    """Sends an acknowledgement, which remains pending because a rule holds the loading of the coordinator. Returns when
+    the request has arrived."""
     kafka.fault({"at": "loading", "match": {"topic": "__share_group_state"}, "do": {"hold": "load"}})
     kafka.move_coordinator("share", "g", 1)
     kafka.wait(hold="load")

@@ -1,5 +1,5 @@
 """Tests that the control interface shows the state of producers, sessions, connections, members and share records, and
-waits for a state (docs/testing.md)."""
+can wait for a state (docs/testing.md)."""
 
 from __future__ import annotations
 

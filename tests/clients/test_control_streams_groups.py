@@ -1,5 +1,5 @@
-"""Tests that a test can wait for the state and the tasks of a streams group (KIP-1071) in a controlled cluster, and can
-put the group into rare states."""
+"""Tests that the control interface can wait for the state and tasks of a streams group (KIP-1071), and can put the
+group into rare states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def member(wire: Wire, name: str = "m1") -> StreamsMember:
 
 
 def test_a_test_waits_for_the_state_and_the_tasks_of_a_streams_group(kafka: Cluster, wire: Wire) -> None:
-    kafka.preset("more-partitions", topic="orders")  # The topic now has two partitions.
+    kafka.preset("more-partitions", topic="orders")  # adds a second partition
     joining = member(wire)
     joining.join()
     kafka.wait(group="g", state="Stable", members=1)

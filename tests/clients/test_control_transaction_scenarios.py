@@ -1,5 +1,4 @@
-"""Tests of scenarios of transactions that cannot be caused on Apache Kafka from outside. Here holds cause the
-scenarios.
+"""Tests of transaction scenarios that cannot be provoked on Apache Kafka from outside. Here, holds provoke them.
 
 Source: docs/spec/transactions.md#s8-10.
 """
@@ -62,7 +61,7 @@ def test_scenario_066_a_late_marker_response_to_an_old_coordinator_completes_not
         before = kafka.wait(topic=STATE, partition=0, log_end_offset=1)["log_end_offset"]
         kafka.release("late")
         kafka.wait(transaction="t", state="Ongoing")
-        kafka.clock.advance(1_000)  # By then a delayed completion would have been written.
+        kafka.clock.advance(1_000)  # A delayed completion would have been written by then.
         assert kafka.wait(topic=STATE, partition=0, log_end_offset=1)["log_end_offset"] == before
         kafka.wait(transaction="t", state="Ongoing")
         producer.commit_transaction(30)
@@ -128,7 +127,7 @@ class WriterByHand:
             self.producer_id, self.epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
 
     def late_marker(self) -> None:
-        """Repeats a marker of the last transaction, like a coordinator that did not get the response to the first
+        """Repeats a marker of the last transaction, like a coordinator that has not received the response to its first
         attempt."""
         topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
         marker = WritableTxnMarker(
@@ -202,10 +201,10 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_batch_is_verif
 
 
 def test_scenario_105_a_producer_that_initialises_while_its_id_expires_gets_a_new_entry(odradek: Odradek) -> None:
-    """A tombstone is replayed as soon as it is appended. So no request can arrive between these steps, and the answer
-    is never CONCURRENT_TRANSACTIONS.
+    """Here a tombstone is replayed as soon as it is appended. No request can arrive between these two steps, so the
+    answer is never CONCURRENT_TRANSACTIONS.
 
-    The test checks the remaining requirement, which is that the new entry of the transactional id is kept.
+    The test checks the remaining requirement: the new entry of the transactional id is kept.
     """
     with odradek.cluster(settings={"connections.max.idle.ms": 30 * 24 * 3600 * 1000}) as kafka:
         create_topic(kafka.bootstrap, "orders", 1, exact=True)

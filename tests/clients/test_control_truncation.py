@@ -1,5 +1,5 @@
-"""Tests that real clients continue correctly after an unclean election. The election truncates the log below offsets
-that the clients have read, committed or acquired."""
+"""Tests that real clients continue correctly after an unclean election that truncates the log below offsets that the
+clients have read, committed or acquired."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def produce(kafka: Cluster, *values: str) -> None:
 
 
 def take(consumer: Consumer, count: int) -> tuple[list[bytes | None], str]:
-    """Returns the next `count` values and an empty text. If an error occurs, returns the values before it and the text
-    of the error."""
+    """Returns the next `count` values and an empty string or, after an error, the values before the error and its
+    text."""
     found: list[bytes | None] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(found) < count and time.monotonic() < until_s:

@@ -1,5 +1,5 @@
-"""Tests that the clock can advance by 366 days with few actions, whatever the cluster's state. Only actions that are
-due run (docs/testing.md)."""
+"""Tests that advancing the clock by 366 days runs only the actions that are due, whatever the cluster's state
+(docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.broker.serving import ServingBroker
 from odradek.testing.asynchronous import Cluster, Odradek
 
 YEAR_MS = 366 * 24 * 3600 * 1000
-FEW = 300  # An action that is repeated every day would run 366 times.
+FEW = 300  # An action that is repeated daily would run 366 times.
 SETTINGS = {
     "transaction.two.phase.commit.enable": True,
     "delegation.token.secret.key": "secret",

@@ -50,7 +50,7 @@ def written(schema_id: int, payload: bytes) -> bytes:
 
 
 class Viewer:
-    """Requests views of the page, and registers schemas."""
+    """A client that requests views of the page and registers schemas."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
@@ -223,8 +223,8 @@ def test_without_a_registry_nothing_of_it_is_imported_and_bytes_are_shown_as_the
 
 @pytest.fixture(scope="module")
 def searched(broker: BrokerProcess) -> str:
-    """Creates a topic with a record of an Avro schema, one of a JSON Schema, and one without a schema. Returns the
-    topic's name."""
+    """Creates a topic with a record that has an Avro schema, one with a JSON Schema, and one without a schema. Returns
+    the topic's name."""
     viewer = Viewer(broker)
     key = written(viewer.register("searched-key", '"long"'), b"\x06")
     order = viewer.register("searched-order", ORDER)
@@ -241,7 +241,7 @@ def searched(broker: BrokerProcess) -> str:
         ({"find": "kate"}, [1]),
         ({"find": '"price": 10.00'}, [1]),
         ({"find": "plain"}, [2]),
-        ({"find": "3"}, [0, 1, 2]),  # 3 is the key of all records, and the value of the first one contains it.
+        ({"find": "3"}, [0, 1, 2]),  # All records have the key 3, and the first value contains a 3.
         ({"find": "3", "in": "key"}, [0, 1, 2]),
         ({"find": "3", "in": "value"}, [0]),
         ({"find": "3", "in": "headers"}, []),

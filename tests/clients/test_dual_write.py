@@ -37,7 +37,7 @@ def broker(start_broker: StartBroker) -> Broker:
 
 
 class Orders:
-    """A table of orders, and dual writes between this table and a topic."""
+    """A database table of orders and a topic, with dual writes to both."""
 
     def __init__(self, path: Path, broker: Broker) -> None:
         self._path, self.broker = path, broker
@@ -132,8 +132,8 @@ def test_a_second_instance_fences_the_first(orders: Orders) -> None:
 
 
 def test_the_broker_fences_a_producer_even_if_the_row_does_not(orders: Orders) -> None:
-    """A second producer takes over the transactional id without the database. The first producer can no longer commit
-    messages."""
+    """A second producer takes over the transactional id without changing the database. After that, the first producer
+    cannot commit messages."""
 
     def intrude(step: Step, result: Result | None) -> None:
         if (step, result) == (Step.WRITE_STATE, Result.DONE):
@@ -164,7 +164,7 @@ def test_messages_stay_pending_without_a_broker_and_a_later_recovery_commits_the
         if (step, result) == (Step.COMMIT_DATABASE, Result.DONE):
             broker.kill9()
 
-    with orders.dual() as first:  # The broker loads everything here, because the next timeout is short.
+    with orders.dual() as first:  # This loads everything in the broker, because the next timeout is short.
         write(first, b"milk")
     dual = orders.dual(observe=lose_the_broker, timeout_ms=SHORT_MS)
     dual.recover()
@@ -256,8 +256,8 @@ def test_a_broker_without_kip_1289_is_noticed_and_the_block_rolled_back(orders: 
 
 @pytest.mark.parametrize("restart", ["no restart", "restart"])
 def test_an_ordinary_transaction_that_was_left_open_passes_no_timeout_on(orders: Orders, restart: str) -> None:
-    """An application may leave an ordinary transaction under its transactional id before it introduces the dual
-    write."""
+    """The application may have left an ordinary transaction open under its transactional id before it introduced the
+    dual write."""
     before = Producer(
         bootstrap_servers=orders.broker.bootstrap, transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=3_000
     )

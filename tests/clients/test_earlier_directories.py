@@ -1,4 +1,5 @@
-"""Tests that Odradek opens directories written when `share.version` 2 still enabled acknowledgements in transactions.
+"""Tests that Odradek opens directories from releases in which `share.version` 2 enabled acknowledgements in
+transactions.
 
 It also opens new directories that start with `odradek.share.transactions` (docs/share-transactions.md).
 """

@@ -1,5 +1,5 @@
-"""Tests that a broker without the system calls that macOS and Windows lack (tests/elsewhere) serves clients, removes
-files and stops as usual."""
+"""Tests that a broker works without the system calls that macOS and Windows lack (tests/elsewhere): it serves clients,
+removes files and stops as usual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.clients.speakers import wait_for
 from tests.support.broker_process import IS_KAFKA, BrokerProcess, without_abilities
 
 RECORD_BYTES = 100_000
-RECORDS = 50  # These records fill five segments.
+RECORDS = 50  # enough records to fill five segments
 SETTINGS = {
     "log.segment.bytes": 1_048_576,
     "odradek.tail.cache.bytes": 0,

@@ -36,7 +36,8 @@ def values(expected: list[Message]) -> Counter[bytes | None]:
 
 
 class Crowd:
-    """Members that threads poll until a condition holds. The crowd keeps the records that its members receive."""
+    """Group members that are polled in threads until a condition holds. The crowd stores the records that its members
+    receive."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -45,7 +46,7 @@ class Crowd:
         self._owned: dict[Member, set[frozenset[int]]] = defaultdict(set)
 
     def join(self, speaker: Speaker, bootstrap: str, topic: str, group: str, **how: object) -> Member:
-        # The join may wait for polls of other members, because aiokafka waits for its first assignment.
+        # Joining may depend on polls of other members, because aiokafka waits for its first assignment.
         joining = self._pool.submit(speaker.join, bootstrap, topic, group, **how)  # type: ignore[arg-type]
         self.until(joining.done)
         self.members.append(joining.result())
@@ -71,7 +72,7 @@ class Crowd:
         wait_for("the group to get there", is_true)
 
     def owned_meanwhile(self, member: Member) -> set[frozenset[int]]:
-        """Returns every set of partitions that this member has owned at some time."""
+        """Returns every set of partitions that this member has owned so far."""
         return self._owned[member]
 
     def until_shared(self) -> list[set[int]]:
@@ -88,7 +89,8 @@ class Crowd:
         return [member.assignment() for member in self.members]
 
     def until_received(self, count: int) -> Counter[bytes | None]:
-        """Polls until `count` records have arrived since the last call. Returns how often each value has arrived."""
+        """Polls until `count` records have arrived since the last call. Returns the number of times that each value has
+        arrived."""
         self.until(lambda: len(self.received) >= count)
         found, self.received = self.received, []
         return Counter(one.value for one in found)
@@ -164,7 +166,7 @@ def test_a_static_member_that_returns_keeps_its_partitions_and_disturbs_nobody(
     staying = crowd.join(speaker, bootstrap, topic, topic, instance="two")
     before = crowd.until_shared()
     crowd.owned_meanwhile(staying).clear()
-    # A static member does not announce its departure, because it may return within its session timeout.
+    # A static member does not leave the group, because it may return within its session timeout.
     crowd.leave(returning)
     crowd.join(speaker, bootstrap, topic, topic, instance="one")
     after_staying, after_returning = crowd.until_shared()

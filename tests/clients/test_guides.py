@@ -1,4 +1,4 @@
-"""Tests that the blocks of the guides work as a reader would paste them.
+"""Tests that the code blocks of the guides work when a reader pastes them.
 
 tests/support/guides.py explains the meaning of each block's language. tests/spark runs docs/using-spark.md.
 """
@@ -43,7 +43,7 @@ def of_language(*languages: str) -> list[Block]:
 
 @pytest.fixture(scope="module")
 def postgresql() -> Iterator[str]:
-    """Yields the directory of a PostgreSQL server's socket, which clients find through PGHOST."""
+    """Yields the socket directory of a PostgreSQL server, which clients find through PGHOST."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     with PostgresqlProcess(is_synced=False) as server:
@@ -66,7 +66,7 @@ def test_a_reader_can_paste_the_page_from_top_to_bottom(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_code_block_names_its_language(page: str) -> None:
-    """Indented blocks are not allowed, because a block without a language cannot be run."""
+    """Indented code blocks are not allowed, because they have no language and could not be run."""
     assert {block.place for block in PAGES[page] if block.language not in LANGUAGES} == set()
     fenced = re.sub(
         r"^```.*?^```$", "", (REPOSITORY / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
@@ -81,7 +81,7 @@ def test_a_block_of_another_language_is_a_part_of_an_example(block: Block) -> No
 
 @pytest.mark.parametrize("block", of_language("python"), ids=place)
 def test_a_block_of_python_is_a_program_or_a_part_of_a_file(block: Block) -> None:
-    """A block that is part of a file must be equal to it, because only the file is run."""
+    """A block that shows part of a file must be equal to that part, because only the file is run."""
     if not is_part_of_a_file(block):
         compile(block.text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
@@ -98,7 +98,8 @@ def test_a_block_of_xml_is_well_formed(block: Block) -> None:
 
 @pytest.mark.parametrize("block", of_language("sh"), ids=place)
 def test_the_libraries_that_a_page_installs_are_enough_to_run_it(block: Block) -> None:
-    """The libraries that the block installs must be installed here too, because other tests run the block here."""
+    """The libraries that the block installs must be installed in the test environment, because other tests run the
+    guide's programs here."""
     for name in installed_by(block):
         assert distribution(name).version
 

@@ -1,5 +1,5 @@
-"""Tests that the HTTP port of a broker that other machines can reach is protected by a token, client certificates and
-timeouts."""
+"""Tests that a token, client certificates and timeouts protect the HTTP port of a broker that other machines can
+reach."""
 
 import select
 import socket
@@ -66,8 +66,8 @@ def test_with_tls_clients_with_a_certificate_are_served(tmp_path: Path) -> None:
 
 
 def test_peers_with_unfinished_requests_do_not_keep_other_clients_out(tmp_path: Path) -> None:
-    """Each peer sends the start of a request and then stops. The broker keeps only some of these connections, and
-    closes each of them after a limited time."""
+    """Each peer sends the start of a request and then stops. The broker keeps only a limited number of these
+    connections, and closes each of them after a limited time."""
     broker = started(tmp_path / "data", {})
     port = broker.ready["http_port"]
     assert status(HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S), "/readyz") == 200

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such pages")
 
 
 def get(broker: BrokerProcess, path: str, *, at: str = "127.0.0.1", host: str | None = None) -> tuple[int, str]:
-    """Requests a page. Returns the status and the body.
+    """Requests a page, and returns the status and the body.
 
     host  the Host header of the request
     """
@@ -111,7 +111,7 @@ def test_a_configured_port_that_is_taken_keeps_the_broker_from_starting(tmp_path
             broker.start()
     assert f"port {port} for the page, metrics and health is taken" in broker.log_text()
     assert "choose another port with --http-port" in broker.log_text()
-    assert not (tmp_path / "data").exists()  # The broker tries the port before it uses the directory.
+    assert not (tmp_path / "data").exists()  # The broker opens the port before it uses the directory.
 
 
 def test_a_configured_port_is_used_and_minus_one_opens_no_port(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Tests that clients can write and read records over HTTP as docs/http-records.md describes. The tests run the commands
-of that page, and check its promises about rights, sizes and disconnected clients."""
+"""Tests that clients can write and read records over HTTP as docs/http-records.md describes. The tests run the page's
+commands, and check its statements about rights, sizes and disconnected clients."""
 
 import base64
 import json
@@ -96,7 +96,7 @@ def test_the_commands_of_the_guide_run(http: Http) -> None:
             timeout=60,
             check=False,
         )
-        is_endless = "event-stream" in command  # The command ends after the time that its option -m sets.
+        is_endless = "event-stream" in command  # curl ends after the time given by its option -m.
         assert done.returncode == (28 if is_endless else 0), done.stdout + done.stderr
     values = http.values("orders")
     assert values == ['{"total":12}', "plain text", None]
@@ -376,7 +376,7 @@ def test_users_of_the_broker_log_in_and_have_the_same_acls_as_on_the_kafka_port(
         status, answer = http.call(path, {"value": "x"}, reader)
         assert (status, answer["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
         assert answer["error"].startswith("User:reader may not do this.")
-        status, answer = http.call(path, headers=reader)  # Unlike the token, a login gives only its user's rights.
+        status, answer = http.call(path, headers=reader)  # A login gives only its user's rights, unlike the token.
         assert (status, answer["error"]) == (403, "This needs READ on topic orders. No ACL allows this to User:reader.")
         assert http.call(path, headers=as_user("anybody", "the-token"))[0] == 200
         status, answer = http.call(path, headers=as_user("admin", "wrong"))

@@ -1,5 +1,5 @@
-"""Tests that a log contains each batch of an idempotent producer only once. The producer receives no response, and so
-it sends a batch again that the log already contains."""
+"""Tests that a log contains each batch of an idempotent producer only once, even if the producer receives no response
+and sends a stored batch again."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ CUTS = 20
 
 @pytest.fixture(scope="module")
 def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FlakyProxy, Broker]]:
-    """Yields a broker that advertises the proxy's address, so that every client goes through the proxy."""
+    """Yields a broker that advertises the proxy's address, so all clients go through the proxy."""
     with FlakyProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
         broker = new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS | advertised)
@@ -51,7 +51,7 @@ EACH_ONCE = [[b"%d" % n for n in range(partition, COUNT, 2)] for partition in (0
 
 
 def in_slices(speaker: Speaker, bootstrap: str, topic: str) -> None:
-    """Produces in several calls, each with a new producer, so that the log has many batches."""
+    """Produces in several calls, each with a new producer, to write many batches."""
     for start in range(0, COUNT, COUNT // 3):
         speaker.produce(bootstrap, topic, numbered(COUNT)[start : start + COUNT // 3], linger_ms=0)
 
@@ -105,8 +105,8 @@ def test_without_idempotence_nothing_is_lost_either_but_repeats_may_be(proxy: Fl
 class cutting:
     """Cuts every connection through the proxy CUTS times, after the first Produce request has arrived.
 
-    An earlier cut would make aiokafka fail to bootstrap. The number is limited, because on a slow machine no connection
-    might otherwise last long enough.
+    Earlier cuts would make aiokafka's bootstrap fail. The number of cuts is limited, because on a slow machine no
+    connection might last long enough otherwise.
     """
 
     def __init__(self, proxy: FlakyProxy) -> None:

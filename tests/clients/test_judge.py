@@ -34,7 +34,7 @@ for number in range(3):
 
 @pytest.fixture
 def guilty(tmp_path: Path) -> Path:
-    """Writes the recording of a client that breaks two rules. It sends acks=1 with a producer id, and Metadata before
+    """Writes the recording of a client that breaks two rules: it sends acks=1 with a producer id, and Metadata before
     ApiVersions."""
     trace = Trace()
     peer = trace.connect()
@@ -82,7 +82,7 @@ def test_the_last_rare_answers_are_printed_when_the_command_fails(capfd: pytest.
     assert "rare" not in capfd.readouterr().err
 
 
-# The requests of this client do not depend on time, so their order is the same in each run.
+# The requests of this client do not depend on time, so their order is the same in every run.
 ONE_BY_ONE = """
 import os
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
@@ -144,13 +144,13 @@ while True:
 IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
-@pytest.mark.posix  # On Windows, the processes that the program has started are not ended.
+@pytest.mark.posix  # Windows does not end the processes that the program has started.
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("program", [SENDS_UNTIL_IT_ENDS, IGNORES_SIGTERM + SENDS_UNTIL_IT_ENDS], ids=["", "deaf"])
 def test_a_signal_ends_the_command_and_its_requests_are_judged(
     number: signal.Signals, program: str, tmp_path: Path
 ) -> None:
-    """The program runs in a shell, as with `make test`. No process that the command has started survives."""
+    """The program runs in a shell, as with `make test`. None of the command's processes survives."""
     suite, page, told = tmp_path / "suite.xml", tmp_path / "page.html", tmp_path / "told.json"
     files = ["--junit", str(suite), "--html", str(page), "--json-file", str(told)]
     shell = ["sh", "-c", f"{shlex.join([sys.executable, '-c', program])}; true"]
@@ -159,7 +159,7 @@ def test_a_signal_ends_the_command_and_its_requests_are_judged(
         assert judge.stdout is not None
         assert judge.stdout.readline() == "sent\n"
         judge.send_signal(number)
-        said = judge.stdout.read()  # The stream ends when no process has it open any longer.
+        said = judge.stdout.read()  # The stream ends once no process has it open.
         assert judge.wait(60) == 2
     assert "kept     IDM.1 " in said
     assert f"the run was ended by {number.name}" in suite.read_text(encoding="utf-8")

@@ -78,7 +78,7 @@ def test_a_broker_that_runs_is_judged_until_it_is_interrupted(is_default: bool, 
         said, errors = judge.communicate(timeout=PATIENCE_S)
         assert judge.returncode == 0, said + errors
         assert "kept     TXN.1 " in said
-        commit(kafka.bootstrap)  # Clients still work after the judge has ended.
+        commit(kafka.bootstrap)  # Clients continue to work after the judge has ended.
 
 
 def test_a_cluster_that_is_deleted_ends_it_with_the_verdict(tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ def test_a_cluster_that_is_deleted_ends_it_with_the_verdict(tmp_path: Path) -> N
 def test_a_judge_gets_records_only_of_a_batch_whose_crc_is_wrong() -> None:
     with Odradek.start() as odradek:
         kafka = odradek.cluster()
-        commit(kafka.bootstrap)  # This creates the topic.
+        commit(kafka.bootstrap)  # This also creates the topic.
         address = f"http://127.0.0.1:{odradek.port}/control/v1/clusters/{kafka.id}/recording?records=false"
         with urlopen(address) as recording, Wire(kafka.bootstrap) as wire:
             assert produced(wire, batch(b"plain")) == 0
-            # A thread checks the CRC of this batch.
+            # The CRC of this batch is checked in a thread.
             assert produced(wire, batch(b"opens", Compression.GZIP)) == 0
             damaged = batch(b"wrong")
             damaged[-1] ^= 1

@@ -1,4 +1,4 @@
-"""Tests of a running broker whose streams groups (KIP-1071) have very many topics and tasks."""
+"""Tests of a running broker with streams groups (KIP-1071) that have very many topics and tasks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.clients.streams_members import NO_DELAY, StreamsMember
 from tests.support.broker_process import new_broker
 from tests.support.wire import Wire
 
-SUBTOPOLOGIES = 400  # This number makes the check of the topics take more than one slice.
-PARTITIONS = 3  # The tasks of this many partitions make the assignment run in slices between requests.
+SUBTOPOLOGIES = 400  # With this many subtopologies, the check of the topics takes more than one slice.
+PARTITIONS = 3  # With this many partitions, the assignment runs in slices between requests.
 
 
 @pytest.fixture(scope="module")

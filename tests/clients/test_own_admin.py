@@ -19,8 +19,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 
 def wait_for_topic(admin: Admin, name: str) -> None:
-    """Waits until the topic is listed. Kafka answers CreateTopics before all of its Metadata responses contain the
-    topic."""
+    """Waits until the topic is listed. Kafka answers CreateTopics before every Metadata response contains the topic."""
     wait_for(f"{name} to be known", lambda: name in admin.list_topics())
 
 

@@ -1,4 +1,4 @@
-"""Tests that `Admin.end_transaction` ends a transaction that another process has prepared, if its prepared state
+"""Tests that `Admin.end_transaction` ends a transaction that another process has prepared, if the prepared state
 matches (KIP-939)."""
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ def orders(broker: Broker) -> str:
 
 
 async def prepared(broker: Broker, topic: str, value: bytes = b"v") -> tuple[str, PreparedTxnState]:
-    """Prepares a transaction, and closes its producer without a decision.
-
-    Returns the transactional id and the prepared state.
-    """
+    """Prepares a transaction, and closes its producer without a decision. Returns the transactional id and the prepared
+    state."""
     transactional_id = f"id-{uuid.uuid4().hex[:8]}"
     async with a_transactional(broker.bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()

@@ -30,7 +30,7 @@ def test_a_streams_group_is_listed_described_and_deleted(admin: Admin, bootstrap
     admin.create_topics([NewTopic("lines", 2)])
     with Wire(bootstrap) as wire:
         member = StreamsMember(wire, "counter", "m1", process="instance-1")
-        member.join()  # The coordinator now creates the repartition topic and the changelog topic.
+        member.join()  # The coordinator now creates the repartition and changelog topics.
         wait_for("all tasks", lambda: member.beat() == {"0": [0, 1], "1": [0, 1]})
         found = admin.describe_streams_group("counter")
         member.leave()

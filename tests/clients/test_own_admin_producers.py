@@ -1,4 +1,4 @@
-"""Tests that `Admin` describes the producers of other applications, fences them, and aborts hanging transactions."""
+"""Tests that `Admin` describes and fences the producers of other applications, and aborts hanging transactions."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_fenced_producers_cannot_commit_and_their_open_transactions_are_aborted(
 
 def test_a_hanging_transaction_is_aborted_by_its_numbers(admin: Admin, bootstrap: str, topic: str) -> None:
     partition = TopicPartition(topic, 0)
-    # This increases the epoch, because the hanging transaction must not have the first one.
+    # This raises the producer epoch, because the hanging transaction must not have the first epoch.
     admin.fence_producers([topic])
     leave_hanging(bootstrap, topic, topic)
     assert end_of(bootstrap, topic) == 0

@@ -44,7 +44,7 @@ async def test_a_connection_that_leads_to_another_broker_is_refused(odradek: Odr
 
 
 async def test_a_client_meets_another_cluster_at_the_address_of_the_old_one(tmp_path: Path) -> None:
-    """The client connects to its bootstrap servers again, and thus finds the new cluster."""
+    """The client connects to its bootstrap servers again, and thereby finds the new cluster."""
     reserved = ReservedPort()
     cluster = Cluster(f"localhost:{reserved.number}", client_id=CLIENT_ID)
     ids: list[tuple[str | None, list[int]]] = []
@@ -87,7 +87,8 @@ async def test_offsets_of_a_transaction_are_committed_by_topic_ids_where_the_bro
 
 
 async def test_a_client_learns_the_features_of_a_broker_that_knows_no_newest_version(odradek: Odradek) -> None:
-    """The refusal contains the supported versions of ApiVersions (docs/spec/kafka-4.4.md#s1-1)."""
+    """A broker that refuses the newest version of ApiVersions returns its supported versions, with which the client
+    continues (docs/spec/kafka-4.4.md#s1-1)."""
     with odradek.cluster(emulate="4.0") as kafka:
         connection = await opened(kafka.bootstrap, None)
         assert connection.versions.has_feature("transaction.version")

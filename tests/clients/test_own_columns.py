@@ -31,7 +31,7 @@ ROWS = 5_000
 
 
 def rows(count: int = ROWS, start: int = 0) -> tuple[pa.Array, pa.Array]:
-    """Returns a column of keys and a column of values, with `count` rows each."""
+    """Returns a key column and a value column, each with `count` rows."""
     numbers = range(start, start + count)
     return pa.array([b"k%d" % number for number in numbers]), pa.array([b"v%d" % number for number in numbers])
 

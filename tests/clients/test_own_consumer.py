@@ -1,5 +1,5 @@
-"""Tests of the features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover. These
-features are positions, errors for invalid calls, and the recovery from faults."""
+"""Tests of those features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover: positions,
+errors for invalid calls, and recovery from faults."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def test_without_a_reset_policy_the_application_gets_an_error_and_can_seek(boots
     partition = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none", group_id="chooses") as consumer:
         consumer.assign([partition])
-        for _ in range(2):  # The error is raised again until the application calls seek.
+        for _ in range(2):  # The error is raised again until the application seeks.
             with pytest.raises(OffsetOutOfRange) as told:
                 consumer.getone()
             assert (told.value.topic_partition, told.value.offset) == (partition, None)
@@ -303,7 +303,7 @@ def test_a_consumer_continues_after_the_broker_was_killed_and_restarted(start_br
 
 
 def test_a_position_is_validated_when_its_leader_has_changed(start_broker: StartBroker) -> None:
-    """No record is lost in this test, so the position stays valid, and the consumer continues from there."""
+    """No record is lost, so the position is still valid, and the consumer continues from there."""
     broker: Broker = start_broker({})
     produce(broker.bootstrap, "validated", *(b"%d" % number for number in range(10)))
     partition = TopicPartition("validated", 0)

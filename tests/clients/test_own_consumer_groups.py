@@ -1,5 +1,5 @@
-"""Tests of Odradek's consumer as a member of a group. The tests cover assignments, rebalances, commits, and members
-that are killed, busy or expelled."""
+"""Tests of Odradek's consumer as a group member: assignments, rebalances, commits, and members that are killed, busy or
+expelled."""
 
 import subprocess
 import sys
@@ -125,7 +125,7 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
             )
             with pytest.raises(CommitFailed):
                 slow.commit()
-        with pytest.raises(CommitFailed):  # The commit also fails when the group has no members left.
+        with pytest.raises(CommitFailed):  # The commit also fails if the group has no other members.
             slow.commit()
         with Producer(bootstrap_servers=bootstrap, transactional_id="expelled") as producer:
             producer.init_transactions()
@@ -140,8 +140,8 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
 
 
 def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -> None:
-    """Tests that the rebalance waits for the busy member for longer than the session timeout, because the member still
-    sends heartbeats."""
+    """Checks that the rebalance waits for the busy member for longer than the session timeout, because that member
+    still sends heartbeats."""
     topic = create_topic(bootstrap, "busy", partitions=2)
     produce(bootstrap, topic, b"a", b"b")
     with member(bootstrap, topic, group="busy", max_poll_interval_ms=60_000) as busy:
@@ -150,7 +150,7 @@ def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -
             ends_at = time.monotonic() + 2 * QUICK["session_timeout_ms"] / 1000
             while time.monotonic() < ends_at:
                 assert other.getmany(timeout_ms=100) == {}
-            busy.commit()  # The commit of an expelled member would fail.
+            busy.commit()  # This commit would fail if the member had been expelled.
             wait_for(
                 "both to have one",
                 lambda: (busy.getmany(timeout_ms=50), other.getmany(timeout_ms=50), len(busy.assignment()) == 1)[2],
@@ -174,8 +174,8 @@ def test_offsets_are_committed_automatically_if_enabled(bootstrap: str, topic: s
 
 
 def test_a_consumer_that_commits_by_itself_has_no_metadata_for_a_transaction(bootstrap: str, topic: str) -> None:
-    """Otherwise the consumer's next commit would skip the records of an aborted transaction, which would then never be
-    read again."""
+    """If the transaction aborted, the consumer's next automatic commit would still skip its records, which would never
+    be read again."""
     produce(bootstrap, topic, b"a")
     with member(bootstrap, topic, group="mixed up", enable_auto_commit=True) as consumer:
         assert consumer.getone().value == b"a"

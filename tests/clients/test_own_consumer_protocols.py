@@ -1,5 +1,5 @@
-"""Tests of rebalances in which members with Odradek's consumer keep most of their partitions: cooperative-sticky
-(KIP-429) and KIP-848."""
+"""Tests of rebalances in which members keep most of their partitions: cooperative-sticky (KIP-429) and KIP-848, with
+Odradek's consumer."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ def protocol(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 def listening(consumer: Consumer, topic: str) -> Heard:
-    """Subscribes to the topic. Returns a list that collects the calls of the application's rebalance listener."""
+    """Subscribes to the topic. Returns a list that collects the calls of the rebalance listener."""
     heard: Heard = []
 
     def note(what: str, partitions: list[TopicPartition]) -> None:
@@ -98,7 +98,7 @@ def test_positions_are_committed_before_partitions_move_and_nothing_is_read_twic
 def test_records_are_still_returned_while_the_group_rebalances(
     bootstrap: str, several: ExitStack, request: pytest.FixtureRequest
 ) -> None:
-    """A new member joins, and one of the old members does not poll, so the rebalance waits for it. The other old member
+    """A new member joins, and the rebalance waits for an old member that does not poll. Meanwhile the other old member
     continues to read."""
     topic = create_topic(bootstrap, request.node.name, partitions=2)
     group = {**COOPERATIVE, "max_poll_interval_ms": 60_000}
@@ -106,7 +106,7 @@ def test_records_are_still_returned_while_the_group_rebalances(
     second = several.enter_context(member(bootstrap, topic, group=topic, **group))
     settle(first, second, shares=[1, 1])
     third = several.enter_context(member(bootstrap, topic, group=topic, **group))
-    third.getmany(timeout_ms=300)  # The broker answers JoinGroup only when the second member has joined again.
+    third.getmany(timeout_ms=300)  # The broker answers JoinGroup only after the second member has rejoined.
     (partition,) = owned(first)
     produce(bootstrap, topic, b"meanwhile", partition=partition)
     assert values_of(first, 1) == [b"meanwhile"]

@@ -1,4 +1,4 @@
-"""Tests of the metrics of Odradek's clients after a known amount of work with a broker."""
+"""Tests of the metrics of Odradek's clients after a known amount of work."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_producer_counts_records_batches_bytes_and_requests(bootstrap: str, to
     batch_size, largest, compression = values(found, "batch-size-avg", "batch-size-max", "compression-rate-avg")
     assert 0 < batch_size <= largest < 16_384
     assert 0 < compression < 0.2
-    # Each batch of 16 KiB contains about 15 records.
+    # A batch of 16 KiB contains about 15 records.
     assert found.value("byte-total", topic=topic) == pytest.approx(batch_size * 7)
     assert found.value("record-queue-time-max") < 1_000
     assert 0 < found.value("request-latency-avg") <= found.value("request-latency-max")
@@ -75,7 +75,7 @@ def test_a_producer_counts_records_batches_bytes_and_requests(bootstrap: str, to
     (node,) = {each.tags["node-id"] for each in found if each.group == "producer-node-metrics"}
     assert found.value("request-total", node_id=node) == found.value("request-total")
     assert 0 <= found.value("metadata-age") < 60
-    after = producer.metrics()  # The producer is closed now.
+    after = producer.metrics()  # Metrics can be read after the producer has been closed.
     assert values(after, "record-send-total", "connection-count", "connection-close-total") == [100, 0, 1]
 
 

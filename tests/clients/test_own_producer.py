@@ -1,4 +1,4 @@
-"""Tests of Odradek's producer with a broker that works normally."""
+"""Tests of Odradek's producer with a broker that works without faults."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_the_broker_may_set_the_time(bootstrap: str) -> None:
 
 
 async def test_a_record_that_the_topic_refuses_fails_alone(bootstrap: str) -> None:
-    """The refused record leaves a gap in the sequences, so later batches have a new epoch."""
+    """The refused record leaves a gap in the sequence numbers, so later batches have a new epoch."""
     topic = create_topic(bootstrap, "small", config={"max.message.bytes": 2_000})
     async with a_producer(bootstrap, batch_size=500) as producer:
         before = await producer.send(topic, b"before")
@@ -116,7 +116,7 @@ async def test_a_record_that_the_topic_refuses_fails_alone(bootstrap: str) -> No
 async def test_batches_too_large_for_their_topic_are_sent_in_smaller_ones(
     bootstrap: str, compression: str | None
 ) -> None:
-    """Each record alone is small enough, and keeps its position among the other batches."""
+    """Each record is small enough on its own, and keeps its position relative to the other batches."""
     topic = create_topic(bootstrap, "small-batches", config={"max.message.bytes": 700})
     values = [random.Random(number).randbytes(80) for number in range(3_000)]
     async with a_producer(bootstrap, linger_ms=5, batch_size=20_000, compression_type=compression) as producer:

@@ -1,7 +1,7 @@
-"""Tests of Odradek's producer with failing connections, responses, brokers and other producers, as they occur in
+"""Tests of Odradek's producer with faults of connections, responses, brokers and other producers, as they occur in
 production.
 
-In every case no record is lost, duplicated or out of order, and a transaction is complete or absent.
+In every case no record is lost, duplicated or out of order, and a transaction is either complete or absent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OF_A_TRANSACTION = [
 
 @pytest.fixture(scope="module")
 def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FlakyProxy, Broker]]:
-    """Yields a broker that advertises the proxy's address, so that every client goes through the proxy."""
+    """Yields a broker that advertises the proxy's address, so all clients go through the proxy."""
     with FlakyProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
         with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS | advertised) as broker:
@@ -106,7 +106,7 @@ async def test_no_partition_is_asked_again_before_its_leader_is_known(kafka: Clu
         kafka.fault({"match": {"api": "Metadata"}, "do": {"hold": "metadata"}, "times": 1})
         sent = await producer.send("orders", b"b", partition=0)
         await asyncio.to_thread(kafka.wait, hold="metadata")
-        for _ in range(10):  # This takes longer than the back-off.
+        for _ in range(10):  # longer than the back-off
             assert request_names()[before:] == ["Produce", "Metadata"]
         kafka.release("metadata")
         await sent
@@ -245,8 +245,8 @@ async def test_connections_cut_at_any_moment_leave_whole_transactions(proxy: Fla
 
 
 async def cut_now_and_then(proxy: FlakyProxy) -> None:
-    """Cuts all connections at increasing intervals, because on a slow machine no connection might otherwise last long
-    enough."""
+    """Cuts all connections at increasing intervals. With constant intervals, no connection might last long enough on a
+    slow machine."""
     for cut in range(30):
         await asyncio.sleep(0.01 * 1.2**cut)
         proxy.cut_all()
@@ -299,7 +299,7 @@ async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: St
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 async def test_an_end_that_was_cancelled_can_be_called_again(bootstrap: str, topic: str, commit: bool) -> None:
     async with a_transactional(bootstrap, new_id()) as producer:
-        for turns in range(12):  # The call is cancelled after this number of turns of the event loop.
+        for turns in range(12):  # number of event loop turns after which the call is cancelled
             await producer.begin_transaction()
             await producer.send(topic, b"%d" % turns)
             end = producer.commit_transaction if commit else producer.abort_transaction
@@ -428,8 +428,8 @@ async def test_a_second_producer_fences_the_first(bootstrap: str, topic: str) ->
 async def test_a_producer_that_was_fenced_during_a_send_gets_the_error_from_its_abort(
     bootstrap: str, topic: str
 ) -> None:
-    """A response to Produce only reports that the epoch is old. If a timeout was the reason, the producer can
-    continue."""
+    """A response to Produce reports only that the epoch is old, which can also result from a transaction timeout. After
+    a timeout the producer could continue, so the send does not report the fencing."""
     transactional_id = new_id()
     async with a_transactional(bootstrap, transactional_id) as first:
         await first.begin_transaction()

@@ -1,4 +1,4 @@
-"""Tests of Odradek's producer while the cluster's transaction.version changes, and after the producer has recovered."""
+"""Tests of Odradek's producer while the cluster's transaction.version changes, and after the producer's recovery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.broker_process import IS_KAFKA, Broker
 pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
 TIMEOUT_MS = 50_000
-# Kafka 4.3.1 refuses EndTxn v5 at version 0, and the transactional id is then stuck.
+# Kafka 4.3.1 refuses EndTxn v5 at version 0, after which the transactional id is stuck.
 of_odradek = pytest.mark.skipif(IS_KAFKA, reason="a released Kafka does not survive this itself")
 
 

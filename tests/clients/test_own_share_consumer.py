@@ -53,7 +53,7 @@ def at(share_broker: Broker) -> str:
 
 @pytest.fixture
 def queue(at: str, request: pytest.FixtureRequest) -> str:
-    """Creates a topic with ten records, and a share group with the same name that starts at the first record."""
+    """Creates a topic with ten records, and a share group with the same name that reads from the first record."""
     name = create_topic(at, request.node.name)
     produce(at, name, *TEN)
     return share_group(at, name)

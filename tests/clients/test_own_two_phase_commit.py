@@ -140,8 +140,8 @@ async def test_transactions_one_after_the_other_have_different_names(two_phase_b
 
 @needs_kip_939
 async def test_a_transaction_in_which_nothing_was_sent_has_no_name(two_phase_broker: Broker, orders: str) -> None:
-    """The next transaction has the same producer epoch, so a name for the empty transaction would also name the next
-    one."""
+    """The prepared state is empty. The next transaction has the same producer epoch, so any other state would match
+    that transaction too."""
     bootstrap, transactional_id = two_phase_broker.bootstrap, new_id()
     async with a_transactional(bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()
@@ -279,7 +279,7 @@ async def test_prepare_and_complete_require_two_phase_commit(bootstrap: str, top
 
 
 async def test_a_broker_without_two_phase_commit_refuses_the_producer(bootstrap: str) -> None:
-    """Odradek refuses the producer. The released Kafka versions do not support the request."""
+    """Odradek refuses the producer with an error. Released Kafka versions do not support the request."""
     async with a_producer(bootstrap, transactional_id=new_id(), two_phase_commit=True) as producer:
         with pytest.raises(FatalError if IS_KAFKA else AbortableError) as refused:
             await producer.init_transactions()

@@ -1,5 +1,5 @@
-"""Tests an application with a database that decides transactions, while requests, responses, producers and the broker
-fail at random.
+"""Tests an application whose database decides transactions, while requests, responses, producers and the broker fail at
+random.
 
 Readers see the contents of the database, in the order of the decisions. `SEED=n` repeats the choices of a run (but not
 the network's timing), and `SEEDS=n` sets the number of runs.
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow  # runs in `make test-slow`
 SEED = os.environ.get("SEED")
 SEEDS = [int(SEED)] if SEED else list(range(int(os.environ.get("SEEDS", "4"))))
 TRANSACTIONS = 25
-FAULTS = 0.08  # probability that a request fails; requests that establish a connection never fail
+FAULTS = 0.08  # probability that a request fails, except for requests that set up a connection
 TRANSACTIONAL_ID = "shop"
 SPARED = frozenset({ApiKey.API_VERSIONS.value, ApiKey.METADATA.value})
 
@@ -39,7 +39,7 @@ def now_and_then(rng: random.Random) -> Rule:
 
 
 class Application:
-    """An application whose database has one `column` for the transaction. Writing this column is the decision."""
+    """An application whose database has a `column` for the transaction. The decision is made by writing this column."""
 
     def __init__(self, seed: int, broker: Broker, proxy: FlakyProxy, topics: list[str]) -> None:
         self.rng = random.Random(seed)
@@ -52,7 +52,7 @@ class Application:
         producer = await self.recovered()
         for number in count():
             if number >= TRANSACTIONS and self.proxy.lost and self.proxy.dropped and self.proxy.repeated:
-                break  # The run ends only when each kind of fault has occurred.
+                break  # The run ends after each kind of fault has occurred.
             records = self.some_records(number)
             try:
                 state = await self.prepared(producer, records)
@@ -65,7 +65,7 @@ class Application:
                 for topic, value in records:
                     self.decided[topic].append(value)
             if self.rng.random() < 0.3:
-                await producer.close()  # This has the effect of a crash, because the transaction stays prepared.
+                await producer.close()  # Like a crash, this leaves the transaction prepared.
                 if self.rng.random() < 0.3:
                     self.crashes += 1
                     await killed_and_started(self.broker)

@@ -1,6 +1,6 @@
-"""Tests of a share group's acknowledgements in a producer's transaction (KIP-1289), over the network.
+"""Tests of share group acknowledgements in a producer's transaction (KIP-1289), over the network.
 
-The tests cover the results, every refusal of a single broker, and the feature that enables these acknowledgements.
+The tests cover the results, every refusal by a single broker, and the feature that enables these acknowledgements.
 Rules: docs/spec/share-groups.md#s5. tests/crash/test_txn_share_kill_9.py adds kill -9.
 """
 
@@ -104,11 +104,11 @@ def test_after_an_abort_the_records_are_the_member_s_again(at: str, queue: str) 
         producer.send(results, b"never seen")
         producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
         producer.abort_transaction()
-        producer.begin_transaction()  # The second transaction acknowledges some of the records again.
+        producer.begin_transaction()  # This transaction acknowledges some of the records again.
         accepted = {TopicPartition(queue, 0): [AcknowledgedRange(0, 3), AcknowledgedRange(4, 5, T.REJECT)]}
         producer.send_share_acknowledgements_to_transaction(accepted, consumer.share_group_metadata())
         producer.commit_transaction()
-        for record in records[6:]:  # The second transaction does not acknowledge these records.
+        for record in records[6:]:  # the records that the second transaction does not acknowledge
             consumer.acknowledge(record, T.RELEASE)
         again = first_of(consumer)
         assert [(record.offset, record.delivery_count) for record in again] == [(6, 2), (7, 2), (8, 2), (9, 2)]
@@ -169,7 +169,7 @@ def test_the_loop_of_the_kip_loses_nothing_that_it_aborts(at: str, queue: str, m
         producer.begin_transaction()
         producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
         producer.abort_transaction()
-        again = first_of(consumer)  # The records arrive when their locks have expired.
+        again = first_of(consumer)  # The records are delivered again after their locks have expired.
         assert (values(again), {record.delivery_count for record in again}) == (TEN, {2})
         producer.begin_transaction()
         producer.send_share_acknowledgements_to_transaction(again, consumer.share_group_metadata())
@@ -332,13 +332,13 @@ def test_each_refusal_leaves_the_records_with_their_member(at: str, queue: str) 
     with transactional_worker(at, queue) as consumer:
         first_of(consumer)
         right = request_of(at, queue, consumer)
-        # The second call increases the epoch, because one refusal needs an earlier epoch of this producer.
+        # This raises the epoch, because one refusal needs an earlier epoch of the same producer.
         right = request_of(at, queue, consumer)
         found = {name: change(right).code(at) for name, (change, _) in REFUSALS.items()}
         assert found == {name: code for name, (_, code) in REFUSALS.items()}
         assert right.code(at) is E.NONE
-        assert right.code(at) is E.NONE  # A client repeats the request if the first response is lost.
-        # The record has already been accepted in the transaction.
+        assert right.code(at) is E.NONE  # A client repeats the request if it has lost the first response.
+        # The transaction has already accepted these records.
         assert replace(right, batches=[(0, 9, [3])]).code(at) is E.INVALID_RECORD_STATE
         assert replace(right, batches=()).code(at) is E.NONE
 
@@ -391,7 +391,7 @@ def test_the_feature_is_raised_and_lowered_at_run_time(tmp_path: Path) -> None:
         producer.abort_transaction()
         assert Request("gated", "gated", 1, 1, "member", 1, bytes(16)).code(at) is E.UNSUPPORTED_VERSION
         upgrade(at)
-        assert serves_it(wire)  # The connection was opened before the change.
+        assert serves_it(wire)  # This connection was opened before the change.
         producer.begin_transaction()
         producer.send_share_acknowledgements_to_transaction(records[:5], consumer.share_group_metadata())
         with pytest.raises(ClientError, match="5 acknowledgements") as held:

@@ -1,4 +1,4 @@
-"""Tests of the facts that the page shows, as JSON over HTTP, with a broker that real clients use."""
+"""Tests of the facts that the page shows, read as JSON over HTTP from a broker that real clients use."""
 
 import json
 import socket
@@ -74,7 +74,7 @@ def test_the_page_is_one_file_that_loads_nothing_from_elsewhere(broker: BrokerPr
     status, page, policy = get(broker, "/")
     assert status == 200
     assert len(page) < 150_000
-    assert '"cluster_id"' in page  # The data of the first view is embedded in the page.
+    assert '"cluster_id"' in page  # The page contains the data of the first view.
     assert policy is not None
     assert policy.startswith("default-src 'none'")
     assert "src=" not in page
@@ -224,7 +224,7 @@ def test_a_page_that_is_left_is_no_warning(broker: BrokerProcess) -> None:
     after = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=30)
     after.request("GET", "/live/topics")
     beats = after.getresponse()
-    while beats.readline() != b":\n":  # After a second, the broker has written to the first connection.
+    while beats.readline() != b":\n":  # After a second, the broker writes to the first connection.
         pass
     beats.readline()
     beats.readline()
@@ -235,7 +235,7 @@ def test_a_page_that_is_left_is_no_warning(broker: BrokerProcess) -> None:
 
 
 def test_a_client_that_leaves_before_the_first_event_causes_no_traceback(broker: BrokerProcess) -> None:
-    reset = struct.pack("ii", 1, 0)  # With this option, the socket closes with RST.
+    reset = struct.pack("ii", 1, 0)  # This option makes `close` send a RST.
     for _ in range(200):
         with socket.create_connection(("127.0.0.1", broker.ready["http_port"])) as left:
             left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)

@@ -1,4 +1,4 @@
-"""Tests of the actions of the page, as JSON over HTTP, with a broker that real clients use."""
+"""Tests of the page's actions, sent as JSON over HTTP to a broker that real clients use."""
 
 import json
 from collections.abc import Iterator
@@ -160,7 +160,7 @@ def test_without_the_token_nothing_is_done(broker: BrokerProcess) -> None:
         ({**good, "X-Odradek-Token": "guessed"}, 403),
         ({**good, "Content-Type": "text/plain"}, 415),  # A form on another site can send this content type.
         ({**good, "Origin": "https://elsewhere.example"}, 403),
-        ({**good, "Origin": "http://127.0.0.1:1"}, 403),  # A page on another port is another origin.
+        ({**good, "Origin": "http://127.0.0.1:1"}, 403),  # A different port is a different origin.
         ({**good, "Host": "rebound.example"}, 403),
     ):
         assert http(broker, "POST", "/api/actions/create-topic", {"topic": "forged"}, headers)[0] == status
@@ -182,7 +182,8 @@ def test_a_record_is_produced_as_it_was_typed(broker: BrokerProcess) -> None:
     act(broker, "create-topic", topic="typed", partitions=2)
     status, done = act(broker, "produce", topic="typed", partition=1, key="k", value=typed, headers={"trace": "abc"})
     assert (status, done["offset"]) == (200, 0)
-    assert act(broker, "produce", topic="typed", partition=1)[0] == 200  # The key and the value are null.
+    # A request without key and value writes null for both.
+    assert act(broker, "produce", topic="typed", partition=1)[0] == 200
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reads-typed"})
     consumer.assign([TopicPartition("typed", 1, 0)])
     one, two = consumer.consume(2, 30)

@@ -1,5 +1,5 @@
-"""Tests that the lists of the page are returned over HTTP in pages and in the requested order. The tests also cover the
-contents of the lists of users and quotas, and the lag of groups."""
+"""Tests that the page's lists are served over HTTP in pages and in the requested order. Also tests the contents of the
+lists of users and quotas, and the lag of groups."""
 
 import json
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Tests that the page's view of records shows the records of all partitions in one list, over HTTP. A request can
-filter the list, gets a long value in pieces, and causes only limited work."""
+"""Tests of the page's list of records over HTTP. The list contains the records of all partitions and can be filtered,
+long values come in pieces, and a request causes only limited work."""
 
 import json
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def ask(broker: BrokerProcess, view: str, **query: object) -> Any:
 
 
 def all_of(broker: BrokerProcess, **query: object) -> list[Any]:
-    """Returns all records of a list, which it requests page by page."""
+    """Returns all records of a list, requested page by page."""
     found, at = [], ""
     while True:
         page = ask(broker, "records", **query, **({"at": at} if at else {}))
@@ -138,7 +138,7 @@ def test_the_work_of_a_request_does_not_grow_with_the_topic(broker: BrokerProces
     assert 0 < rare["looked_at"] < 2 * MAX_RECORDS
     assert not rare["is_done"]
     assert offsets(all_of(broker, topic="many", find="value-77777")) == [77_777]
-    assert MANY * 60 < MAX_BYTES * 2  # This is why a few requests were enough to find the value above.
+    assert MANY * 60 < MAX_BYTES * 2  # Therefore a few requests were enough to find the value above.
 
 
 def test_json_is_as_it_was_written(broker: BrokerProcess) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the pytest fixtures in another project, in an environment that has only the package."""
+"""Tests of the pytest fixtures in another project, whose environment contains only the package."""
 
 import os
 import re
@@ -109,13 +109,14 @@ def test_where(kafka, odradek):
 
 
 def run(folder: Path, tests: str, *arguments: str, **more: str) -> str:
-    """Runs tests in a folder. Returns the output of pytest.
+    """Runs tests in a folder, and returns the output of pytest.
 
     more  additional environment variables
     """
     (folder / "test_payments.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "-rA", *arguments]
-    command += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # tests/elsewhere has imported a part of the product
+    # tests/elsewhere has already imported part of the product.
+    command += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"} | more
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
     return ran.stdout + ran.stderr
@@ -195,7 +196,7 @@ def test_without_its_token_a_process_refuses_in_its_own_words(tmp_path: Path, gu
     assert "Refused: 401: the request lacks the token of odradek.http.token, or the token is wrong" in report, report
 
 
-@pytest.mark.linux  # On other systems, tests/elsewhere imports a part of the product.
+@pytest.mark.linux  # On other systems, tests/elsewhere imports part of the product.
 def test_a_run_that_needs_no_cluster_imports_the_plugin_alone(tmp_path: Path) -> None:
     imported = "import sys\n\ndef test_it(): print([n for n in sys.modules if n.startswith('odradek')])\n"
     report = run(tmp_path, imported)

@@ -1,4 +1,4 @@
-"""Tests that throttled clients of librdkafka get the throttle time, lose no record, and do not fail. Also tests that
+"""Tests that throttled librdkafka clients get the throttle time, lose no record, and do not fail. Also tests that
 connections from one address are limited."""
 
 import time
@@ -27,7 +27,7 @@ from tests.support.wire import ClosedByBroker, Wire
 
 pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
-LIMIT = 40_000  # bytes per second; at the start, the amount for ten seconds is available
+LIMIT = 40_000  # bytes per second; the quota for ten seconds is available at the start
 RECORD_BYTES = 30_000
 RECORDS = 14
 PATIENCE_S = 60
@@ -76,8 +76,7 @@ def test_throttled_clients_deliver_all_records_and_get_the_throttle_time(bootstr
 
 
 def test_connections_of_one_client_share_its_quota(bootstrap: str, topic: str) -> None:
-    """Ten connections cannot produce ten times as much, because the broker adds up the usage of all connections of a
-    client."""
+    """The broker adds up the usage of all connections of a client, so ten connections are not faster than one."""
     batch = build_batch([NewRecord(None, bytes(LIMIT * 2), time.time_ns() // 1_000_000)])
     request = produce_request(topic, bytes(batch), acks=1)
     throttled_ms: list[int] = []

@@ -1,7 +1,6 @@
-"""Tests of a data directory that is read-only from the start, or becomes read-only later.
+"""Tests of a data directory that is read-only at the start, or becomes read-only later.
 
-The broker says what to do, loses nothing that it has acknowledged, and serves again when the directory becomes
-writable.
+The broker logs the remedy, loses no acknowledged record, and serves again after the directory has become writable.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def allow(data_dir: Path, mode: int) -> None:
 
 
 def refusal(broker: BrokerProcess) -> str:
-    """Starts the broker, which must fail. Returns the only line that it logs, apart from the warning that uvloop is not
+    """Starts the broker, which must fail. Returns the only line that it logs, apart from a warning that uvloop is not
     installed."""
     with pytest.raises(RuntimeError, match="ended with status 1"):
         broker.start()
@@ -83,7 +82,7 @@ def test_a_broker_on_a_read_only_file_system_explains_what_to_do(tmp_path: Path)
 
 
 class Sender:
-    """Sends numbered records of RECORD_BYTES each, and keeps the acknowledged values."""
+    """A producer of numbered records of RECORD_BYTES each. It stores the acknowledged values."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: list[bytes] = []

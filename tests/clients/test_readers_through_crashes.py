@@ -1,9 +1,9 @@
-"""Tests of consumers that read while their broker is killed and restarted. BROKER=kafka runs the tests with Apache
-Kafka.
+"""Tests of consumers that read while their broker is killed and restarted. If BROKER=kafka is set, the tests run with
+Apache Kafka.
 
 The broker is killed ROUNDS times while two consumers read committed records. The environment variable ROUNDS sets the
-number, which is 6 by default. One consumer polls steadily with a full queue. The other one starts from the beginning
-after each restart.
+number, by default 6. One consumer polls steadily with a full queue. The other one starts from the beginning after each
+restart.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def fetch_code(wire: Wire, topic: str, *, at_epoch: int) -> ErrorCode:
 
 
 def end_of(wire: Wire, topic: str, epoch: int, *, at_epoch: int) -> tuple[ErrorCode, int, int]:
-    """Returns the error code, and the epoch and end offset of the largest epoch that is not above `epoch`."""
+    """Returns the error code, the largest epoch that is at most `epoch`, and the end offset of that epoch."""
     partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=at_epoch, leader_epoch=epoch)
     request = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])]
@@ -109,7 +109,7 @@ def test_a_crash_begins_a_leadership_and_readers_of_the_one_before_learn_where_i
 
 
 class Reader:
-    """Reads all partitions from the start, and remembers every record that is out of order."""
+    """A consumer that reads all partitions from the start, and stores every record that is out of order."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._consumer = Consumer(
@@ -129,7 +129,7 @@ class Reader:
         self._next = [0] * PARTITIONS
         self.again: list[tuple[int, int, int]] = []  # (partition, offset, lower bound of the expected offset)
         self.values: list[list[int]] = [[] for _ in range(PARTITIONS)]
-        self.ended: set[int] = set()  # partitions whose end was reached since this set was cleared
+        self.ended: set[int] = set()  # partitions whose end has been reached since the last clearing of this set
 
     def poll(self, timeout_s: float) -> None:
         message = self._consumer.poll(timeout_s)
@@ -173,7 +173,7 @@ def kill_and_start(broker: Broker) -> None:
 
 
 def fill(bootstrap: str, topic: str) -> None:
-    """Writes transactions, every third of which is aborted, and leaves one more transaction open."""
+    """Writes transactions, aborts every third one, and leaves another one open."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer", "linger.ms": 5})
     producer.init_transactions(PATIENCE_S)
     for first in range(0, RECORDS, PER_TRANSACTION):
@@ -208,7 +208,7 @@ def test_consumers_get_every_committed_record_once_and_the_end_of_each_partition
         restart.start()
         while restart.is_alive():
             steady.poll(0.01)
-            time.sleep(0.001)  # The pause makes the consumer's queue of fetched records last longer.
+            time.sleep(0.001)  # This pause makes the consumer's queue of fetched records last longer.
         fresh = Reader(broker.bootstrap, topic)
         wait_for("the ends, from the start", fresh.reaches_the_end, PATIENCE_S)
         fresh.close()

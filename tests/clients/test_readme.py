@@ -1,4 +1,4 @@
-"""Tests that the examples of README.md, and of the pages that it links to, run as printed."""
+"""Tests that the examples in README.md, and on the pages to which it links, run as printed."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def shell_lines(section: str, page: str) -> list[str]:
 
 
 def run(example: str, bootstrap: str) -> list[str]:
-    """Runs an example. Returns the lines that it prints."""
+    """Runs an example, and returns the lines that it prints."""
     assert ADDRESS in example
     done = subprocess.run(
         [sys.executable, "-c", example.replace(ADDRESS, bootstrap)],
@@ -69,7 +69,7 @@ def test_the_example_of_our_own_client_does_what_it_says(bootstrap: str) -> None
 
 
 def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: StartBroker) -> None:
-    """The first examples on the page are whole programs."""
+    """The first examples on the page are complete programs."""
     broker = start_broker({})
     for offset, section in enumerate(["Producing", "Without an event loop"]):
         (acknowledgement,) = run(example(section, "docs/client.md"), broker.bootstrap)
@@ -79,7 +79,7 @@ def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: S
 
 
 def test_a_secured_broker_is_ten_lines(tmp_path: Path) -> None:
-    """The last command is refused, because alice may not delete topics."""
+    """The last command must be refused, because alice may not delete topics."""
     lines = shell_lines("In ten lines", "docs/using-security.md")
     assert len(lines) == 10
     certs, serve, *asking, refused = [line.replace("$as_", "-b $address $as_") for line in lines]

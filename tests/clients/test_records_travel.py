@@ -1,4 +1,4 @@
-"""Tests that every client reads the records of every other client, byte for byte."""
+"""Tests that every client reads the records of every other client unchanged."""
 
 import itertools
 import time
@@ -100,7 +100,7 @@ def test_reading_starts_at_any_offset_also_inside_a_batch(bootstrap: str, topic:
 
 def test_an_offset_is_found_by_time(bootstrap: str, topic: str, speaker: Speaker) -> None:
     base_ms = NOW_MS - 1_000_000
-    for n in range(0, 30, 10):  # The records of the three batches are ten seconds apart.
+    for n in range(0, 30, 10):  # The timestamps of the three batches are ten seconds apart.
         speaker.produce(
             bootstrap, topic, [Message(b"%d" % i, timestamp_ms=base_ms + i * 10_000) for i in range(n, n + 10)]
         )

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="it starts brokers of its own")
 
 
 def work(bootstrap: str) -> None:
-    """Runs transactions, one of which is aborted, and a group that reads their records."""
+    """Runs transactions, aborts one of them, and reads their records in a group."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("t", num_partitions=1, replication_factor=1)])["t"].result(10)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "linger.ms": 0})
@@ -100,7 +100,7 @@ def test_another_answer_is_named_by_api_version_and_field_unless_it_is_explained
 
 
 def disturbed_work(kafka: Cluster) -> None:
-    """Runs transactions under rules, with a held marker and jumps of the clock."""
+    """Runs transactions under rules, with a held marker and clock jumps."""
     kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 2})
     kafka.fault({"match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": "fin"}, "after": 1, "times": 1})
     kafka.fault({"name": "marker", "match": {"topic": "t"}, "at": "marker", "do": {"hold": "held"}, "times": 1})

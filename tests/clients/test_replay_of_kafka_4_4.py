@@ -1,5 +1,5 @@
-"""Tests that requests which Kafka 4.4 changed get the same answers from Odradek as in a recording of Kafka 4.4.0. Java
-is not needed."""
+"""Tests that requests that Kafka 4.4 changed get the same answers from Odradek as in a recording of Kafka 4.4.0. Does
+not need Java."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPLAINED = (
     "ApiVersions.supportedFeatures*=odradek.share.transactions",
     f"ShareFetch.*currentLeader.*={HAS_NO_LEADER}",
 )
-# The recording contains at least these requests, in the version that Kafka 4.4 added or changed.
+# The recording contains at least these requests, in the versions that Kafka 4.4 added or changed.
 CHANGED = {
     (ApiKey.API_VERSIONS, 5),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0),
@@ -74,7 +74,7 @@ def test_its_frames_are_read_and_written_byte_for_byte() -> None:
         elif entry.kind is Kind.ANSWERED:
             key, version = keys[entry.exchange]
             if key == ApiKey.API_VERSIONS.value:
-                continue  # An error is shorter than any other response: docs/spec/kafka-4.4.md#s1-2.
+                continue  # An error response is shorter than other responses: docs/spec/kafka-4.4.md#s1-2.
             answer = read_answer(key, version, memoryview(entry.body), has_length=False).message
             correlation_id = int.from_bytes(entry.body[:4], signed=True)
             assert b"".join(response_chunks(key, version, correlation_id, answer))[LENGTH_BYTES:] == entry.body

@@ -1,4 +1,4 @@
-"""Tests that Odradek accepts the rules into which docs/testing.md translates calls of other tools."""
+"""Tests that Odradek accepts the rules that docs/testing.md gives as translations of other tools' calls."""
 
 import json
 import re

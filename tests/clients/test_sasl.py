@@ -1,4 +1,4 @@
-"""Tests that real clients can log in with the right password or token, and are refused if the password is wrong
+"""Tests that real clients can log in with the right password or token, and are refused with a wrong one
 (docs/spec/security.md#s5-1, #s2-4)."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def create_scram_users(bootstrap: str) -> None:
-    """Creates users, with a client that has logged in with PLAIN."""
+    """Creates users through a client that has logged in with PLAIN."""
     client: Any = confluent_admin
     admin: Any = client.AdminClient(
         {
@@ -70,7 +70,7 @@ def create_scram_users(bootstrap: str) -> None:
         }
     )
     mechanisms = client.ScramMechanism.SCRAM_SHA_256, client.ScramMechanism.SCRAM_SHA_512
-    for mechanism in mechanisms:  # A request may contain a user only once.
+    for mechanism in mechanisms:  # A request may contain each user only once.
         info = client.ScramCredentialInfo(mechanism, 4096)
         changes = [client.UserScramCredentialUpsertion("alice", info, PASSWORD.encode())]
         for done in admin.alter_user_scram_credentials(changes).values():
@@ -190,7 +190,7 @@ def test_scenario_072_confluents_client_logs_in_with_a_token(bootstrap: str) -> 
     }
     admin = confluent_admin.AdminClient(settings)
     for _ in range(int(TIMEOUT_S)):
-        admin.poll(0.1)  # The poll requests the token.
+        admin.poll(0.1)  # Polling makes the client request the token.
         with suppress(KafkaException):
             assert len(admin.list_topics(timeout=1).brokers) == 1
             return
@@ -237,7 +237,7 @@ def metric(http_port: int, name: str) -> float:
 @pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_confluents_client_renews_its_session_while_it_produces(tmp_path: Path, mechanism: str) -> None:
-    """The test waits until the connection has authenticated again twice. No record is lost meanwhile."""
+    """Waits until the connection has re-authenticated twice, and checks that no record is lost meanwhile."""
     session_ms = 2_000
     with BrokerProcess(tmp_path / "data", SETTINGS | {"connections.max.reauth.ms": session_ms}) as broker:
         create_scram_users(broker.bootstrap)

@@ -1,5 +1,4 @@
-"""Tests that secrets never appear in anything that a broker shows: responses, errors, configs, HTTP, the log, or its
-files.
+"""Tests that secrets never appear in any output of a broker: responses, errors, configs, HTTP, the log, or its files.
 
 Source: docs/spec/security.md#s5-1.
 """
@@ -55,7 +54,7 @@ SETTINGS = {
     "connection.failed.authentication.delay.ms": 0,
     "odradek.http.port": 0,
 }
-# Secrets that the metadata log must not contain. It contains keys that are derived from passwords, but no passwords.
+# Secrets that the metadata log must not contain. It contains keys derived from passwords, but no passwords.
 NEVER_ON_DISK = (PASSWORD, GUESS, TOKEN_SECRET, SCRAM_PASSWORD, BEARER, SALTED)
 VIEWS = ("overview", "connections", "topics", "groups", "transactions", "settings", "warnings")
 
@@ -95,7 +94,7 @@ def shown(message: Any) -> str:
 
 
 def as_text(secret: str | bytes) -> tuple[str, ...]:
-    """Returns all texts in which a broker could show the secret."""
+    """Returns all textual forms in which a broker could reveal the secret."""
     if isinstance(secret, str):
         return (secret,)
     return str(secret)[2:-1], secret.hex(), base64.b64encode(secret).decode()

@@ -118,7 +118,7 @@ def test_a_compatibility_check_registers_nothing_and_names_the_incompatible_part
 
 
 def test_all_schemas_come_in_pieces_and_in_parts(registry: RegistryCaller) -> None:
-    # A schema with so many fields is longer than one piece of the response.
+    # A schema with this many fields does not fit into one piece of the response.
     large = ["f" + "x" * 100 + str(number) for number in range(500)]
     for number in range(8):
         assert registry.register(f"s{7 - number}", f"n{number}", *large)[0] == 200

@@ -1,4 +1,4 @@
-"""Tests of `odradek consume` and `produce` on a running broker, with keys and values that a schema registry
+"""Tests of `odradek consume` and `produce` against a running broker, with keys and values that a schema registry
 describes."""
 
 import json
@@ -41,8 +41,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def at(broker: BrokerProcess) -> Run:
-    """Returns a function that runs a command with the broker and its registry. Fails unless the exit status is
-    `status`."""
+    """Returns a function that runs a command against the broker and its registry. The function fails unless the exit
+    status is `status`."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         url = f"http://127.0.0.1:{broker.ready['schema_registry_port']}"
@@ -55,7 +55,7 @@ def at(broker: BrokerProcess) -> Run:
 
 
 def registered(at: Run, subject: str, schema: str, kind: str = "AVRO") -> int:
-    """Registers a schema. Returns its id."""
+    """Registers a schema, and returns its id."""
     return int(at("schemas", "register", subject, "-", "--type", kind, stdin=schema).stdout.split()[-1])
 
 

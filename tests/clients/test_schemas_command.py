@@ -28,7 +28,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def schemas(url: str) -> Run:
-    """Returns a function that runs `odradek schemas` with the registry. Fails unless the exit status is `status`."""
+    """Returns a function that runs `odradek schemas` against the registry. The function fails unless the exit status is
+    `status`."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         done = command("schemas", *words, "--registry", url, stdin=stdin)

@@ -1,7 +1,7 @@
 """Tests that a prepared transaction is sealed once another producer has taken it over. The tests use the network, kill
 -9 of the broker, and every node of a controlled cluster.
 
-tests/spec/transactions/test_sealed_transactions.py covers the rules, case by case. Source:
+tests/spec/transactions/test_sealed_transactions.py covers the rules case by case. Source:
 docs/spec/transactions.md#s3-7.
 """
 
@@ -152,14 +152,15 @@ def values(bootstrap: str) -> list[bytes]:
 
 def committed_offset(bootstrap: str) -> int:
     asked = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0)])
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # The client must exist until the response arrives.
+    # This variable keeps the client alive until the response arrives.
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     found = admin.list_consumer_group_offsets([asked])[GROUP].result(PATIENCE_S)
     offset: int = found.topic_partitions[0].offset
     return offset
 
 
 def is_refused(wire: Wire, old: Pair) -> None:
-    """Checks that every request that could change the transaction is refused to the old producer."""
+    """Checks that the broker refuses every request of the old producer that could change the transaction."""
     assert produce(wire, old, 1, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
     for version in (ADDS_NOTHING, COMMITTING):
         assert commit_offset(wire, old, 7, version) is ErrorCode.INVALID_PRODUCER_EPOCH

@@ -1,6 +1,6 @@
 """Tests of every client library with every security protocol and mechanism, on one broker with five listeners.
 
-The tests also check the error of each client when it is refused (docs/spec/security.md#s5-1).
+The tests also check each client's error when it is refused (docs/spec/security.md#s5-1).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def test_our_client_reports_why_a_login_is_refused(secured: SecuredBroker,
 
 
 async def test_our_client_names_the_security_protocol_that_the_listener_expects(secured: SecuredBroker) -> None:
-    """The client does the opposite of what the listener expects, both for TLS and for the login."""
+    """The client's settings for TLS and for the login are each the opposite of the listener's."""
     without_tls = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SSL"])
     with_tls = replace(secured.access("SSL"), bootstrap=secured.listeners["PLAINTEXT"])
     without_login = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SASL_PLAINTEXT"])

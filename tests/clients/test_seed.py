@@ -1,7 +1,7 @@
 """Tests of `odradek serve` with a seed.
 
-The first start creates the state that the seed describes before clients can connect. Later starts do not repeat steps,
-and keep the changes that clients made. An invalid seed prevents the start.
+The first start creates the state that the seed describes, before clients can connect. Later starts do not repeat steps,
+and keep clients' changes. An invalid seed prevents the start.
 """
 
 import json
@@ -111,7 +111,7 @@ def test_a_seed_is_there_when_the_broker_is_ready_and_the_next_start_adds_nothin
 
 
 def test_the_next_start_keeps_the_changes_of_clients(tmp_path: Path, seed: Path) -> None:
-    seed.write_text(YAML.partition("acls:")[0])  # The seed contains no ACLs here, because they need an authorizer.
+    seed.write_text(YAML.partition("acls:")[0])  # leaves out the ACLs, which need an authorizer
     with BrokerProcess(tmp_path / "data", words=["--seed", str(seed), "--topic", "clicks:2"]) as broker:
         assert isinstance(broker, BrokerProcess)
         producer = Producer({"bootstrap.servers": broker.bootstrap})

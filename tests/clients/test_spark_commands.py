@@ -1,4 +1,4 @@
-"""Tests of `odradek spark sinks | recover`, and of `odradek transactions list --in-doubt`, which names the sink. These
+"""Tests of `odradek spark sinks | recover`, and of `odradek transactions list --in-doubt`, which names the sink. The
 tests do not need Spark."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tests that the protocol of the Spark sink (docs/spec/spark.md#s2) loses and repeats nothing, even if a driver
-crashes. A driver crashes at every step, and the query then continues in every possible way.
+"""Tests that the protocol of the Spark sink (docs/spec/spark.md#s2) neither loses nor repeats records if a driver
+crashes. The driver crashes at every step, and the query then continues in every possible way.
 
-After each crash the output contains every decided batch once, no transaction is open, and readers do not wait.
+After each crash the output contains every decided batch once, no transaction is open, and readers do not have to wait.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def named(step: tuple[CommitStep, int]) -> str:
     return f"{step[0].name}{step[1] or ''}".lower()
 
 
-# --- Ways in which a query continues after a driver has stopped.
+# --- Ways in which a query continues after its driver has stopped.
 
 
 async def its_commit_raised(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """Spark calls abort() with the same votes, and then the query is started again."""
+    """Spark calls abort() with the same votes, and the query is then started again."""
     driver = query.driver(Stop(*stopped, crashes=True))
     with pytest.raises(Crash):
         await driver.write()
@@ -148,7 +148,7 @@ async def it_is_recovered_and_goes_on(query: Query, stopped: tuple[CommitStep, i
 
 
 async def a_listener_comes_late(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """The listener recovers the ended run while the next run is active."""
+    """A listener recovers the ended run while the next run is active."""
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
     await old.write_until(stop)
@@ -234,7 +234,7 @@ async def test_an_older_checkpoint_is_refused(query: Query) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1], ids=["topic made anew", "older copy"])
 async def test_a_ledger_that_lost_a_decision_of_the_driver_is_refused(query: Query, kept: int) -> None:
-    """Such a ledger could lose rows of committed batches without an error."""
+    """With such a ledger, rows of committed batches could be lost without an error."""
     driver = query.driver()
     for batch in range(3):
         await driver.write()
@@ -311,7 +311,7 @@ async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_a
     tmp_path_factory: pytest.TempPathFactory, hours: int
 ) -> None:
     """The broker never removes a prepared transaction. It removes an ended transaction within the hour only if
-    expiration rules say so, as in this test."""
+    expiration rules require this, as in this test."""
     settings = SETTINGS | TWO_PHASE | {"odradek.transactional.id.expiration.rules": "spark.=2000"}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as broker:
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
@@ -334,11 +334,11 @@ async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_a
         await query.close()
 
 
-# --- Failed writes: the transactions of a run's tasks end, whether or not the tasks have answered.
+# --- Failed writes end the transactions of the run's tasks, whether or not the tasks have answered.
 
 
 async def test_an_abort_also_ends_the_transactions_of_tasks_without_a_response(query: Query) -> None:
-    """One task has voted, one has prepared but cannot answer any more, and one is still writing."""
+    """One task has voted, one has prepared but cannot answer, and one is still writing."""
     driver = query.driver()
     vote = await query.prepare(driver.run, 0, 0)
     await query.prepare(driver.run, 0, 1)
@@ -423,7 +423,8 @@ async def test_the_error_names_open_transactions_and_the_command_that_ends_them(
 
 
 async def test_transactions_that_ended_before_the_decision_are_not_decided(query: Query) -> None:
-    """An operator may have ended transactions. If the driver decided to commit them, their rows would be lost."""
+    """An operator may have ended some of the transactions. If the driver then decided to commit, the rows of these
+    transactions would be lost."""
     driver = query.driver()
     await driver.prepare()
     ended = driver.votes[1]
@@ -447,7 +448,7 @@ async def test_a_batch_that_fails_repeatedly_does_not_grow_the_ledger(query: Que
 
 
 async def test_a_replay_ends_transactions_that_an_earlier_attempt_of_its_batch_left_open(query: Query) -> None:
-    """A failed attempt of the deciding run opened its transaction only after the decision."""
+    """A failed attempt of the deciding run opens its transaction only after the decision."""
     first = query.driver()
     await first.write()
     await query.prepare(first.run, 0, 0, attempt=7)
@@ -491,8 +492,8 @@ async def test_a_key_that_was_first_written_without_rows_is_remembered(query: Qu
 async def test_a_key_of_an_earlier_release_is_compared_by_the_digest_of_that_release(
     query: Query, first_digest: int | None, is_same: bool
 ) -> None:
-    """A record without `digestVersion` has a digest of keys and values, which is 5 here. None means that the digests
-    cannot be compared."""
+    """A record without `digestVersion` has a digest of keys and values, here 5. None means that the digests cannot be
+    compared."""
     writer = query.driver()
     await writer.prepare(batch=0)
     await writer.sink.commit(writer.votes, 0, kept_ms=DAY_MS)
@@ -563,11 +564,11 @@ async def test_a_sink_that_is_forgotten_leaves_no_record(query: Query) -> None:
     assert query.sink.name not in await read_entries(query.brokers)
 
 
-# --- Sinks without one rule of the protocol. The checks above must detect the missing rule.
+# --- Sinks that lack one rule of the protocol. The checks above must detect this.
 
 
 class ObedientAbort(TwoPhaseSink):
-    """Aborts every transaction that Spark wants to abort, without reading the ledger."""
+    """Aborts every transaction that Spark passes to `abort`, without reading the ledger."""
 
     async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
         async with self._brokers.admin() as admin:
@@ -577,7 +578,7 @@ class ObedientAbort(TwoPhaseSink):
 
 
 class SweepWithoutDoom(TwoPhaseSink):
-    """Aborts every other open transaction after its own decision."""
+    """Aborts every open transaction that is not part of its own decision."""
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
         await super()._finish(admin, entry)
@@ -594,7 +595,7 @@ async def test_an_abort_that_obeys_loses_a_decided_batch(query: Query) -> None:
 
 
 async def test_a_sweep_without_the_doomed_list_loses_the_decision_of_a_second_driver(query: Query) -> None:
-    """The second driver has already checked that its transactions are open, but has not decided yet."""
+    """The second driver has checked that its transactions are open, but has not decided."""
     sweeps, decides = Stop(CommitStep.FINISHED, 1), Stop(CommitStep.LISTED)
     old, new = query.driver(sweeps, SweepWithoutDoom), query.driver(decides, SweepWithoutDoom)
     await old.write_until(sweeps)

@@ -1,4 +1,4 @@
-"""Tests that real clients can use listeners with TLS, and that invalid peers get an alert or are disconnected
+"""Tests that real clients can use TLS listeners, and that invalid peers get an alert or are disconnected
 (docs/spec/security.md#s1-2)."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.support.certs_directory import another_authority, certificates, ssl_s
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this broker's tests")
 
-CERTIFICATE_REQUIRED = 116  # an alert of TLS
+CERTIFICATE_REQUIRED = 116  # a TLS alert
 PROTOCOLS = {
     "PLAIN": "PLAINTEXT",
     "ANY": "SSL",
@@ -167,7 +167,7 @@ def test_scenario_003_a_listener_that_is_not_advertised_serves_and_knows_no_brok
 
 
 def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
-    """The client's certificate has no effect. The principal is alice, because she logs in."""
+    """The client's certificate has no effect: the principal is alice, who logs in."""
     settings = librdkafka(broker, "BOTH", directory, "mallory") | {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "PLAIN",
@@ -331,7 +331,8 @@ def send_junk_after_handshakes(broker: BrokerProcess, directory: Path) -> None:
 
 
 def test_damaged_tls_records_and_junk_after_a_handshake_do_no_harm(broker: BrokerProcess, directory: Path) -> None:
-    """The test sends parts of a hello, hellos with changed bytes, a truncated record, and junk within a session."""
+    """The test sends parts of a ClientHello, ClientHellos with changed bytes, a truncated record, and junk within a
+    session."""
     hello = client_hello(directory)
     for length in range(0, len(hello), 7):
         with connect(broker, "ANY") as peer:
@@ -346,7 +347,7 @@ def test_damaged_tls_records_and_junk_after_a_handshake_do_no_harm(broker: Broke
 
 
 def test_junk_after_a_handshake_does_no_harm_without_uvloop(directory: Path, tmp_path: Path) -> None:
-    """A traceback in the broker's log fails the test."""
+    """The test fails if the broker logs a traceback."""
     settings = ssl_settings(directory) | {
         "listeners": "ANY://localhost:0",
         "listener.security.protocol.map": "ANY:SSL",
@@ -361,7 +362,7 @@ def test_junk_after_a_handshake_does_no_harm_without_uvloop(directory: Path, tmp
 
 
 def test_a_client_cannot_renegotiate(broker: BrokerProcess, directory: Path) -> None:
-    """If renegotiation were possible, a TLS 1.2 client could make the broker compute one handshake after another."""
+    """With renegotiation, a TLS 1.2 client could make the broker compute one handshake after another."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed")

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this
 def alter(
     broker: BrokerProcess, directory: Path, *, prefix: str = "listener.name.ssl.", **settings: str
 ) -> KafkaError | None:
-    """Alters settings of the listener SSL. Returns the broker's error, or None."""
+    """Alters settings of the listener SSL. Returns the broker's error message, or None."""
     admin = AdminClient(librdkafka(broker, "SSL", directory))
     resource = ConfigResource(
         ConfigResource.Type.BROKER,
@@ -133,7 +133,7 @@ def test_a_setting_that_would_prevent_the_next_start_is_refused(tmp_path: Path, 
 
 
 def alteration_of_all_brokers(name: str, value: str) -> IncrementalAlterConfigsRequest:
-    """Returns an IncrementalAlterConfigs request, which librdkafka cannot express, for the defaults of all brokers."""
+    """Returns an IncrementalAlterConfigs request for the defaults of all brokers, which librdkafka cannot express."""
     setting = AlterableConfig(name=name, config_operation=0, value=value)
     resource = AlterConfigsResource(resource_type=ConfigResourceType.BROKER.value, resource_name="", configs=[setting])
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)

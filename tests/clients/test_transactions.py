@@ -1,4 +1,4 @@
-"""Tests of transactions that client libraries write and read. All clients except Odradek's add their partitions with a
+"""Tests of transactions that client libraries write and read. All clients except Odradek's add partitions with a
 separate request."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
-LONG_MS = 600_000  # A restart of the broker may take a while, so the transaction needs a long timeout.
+LONG_MS = 600_000  # The timeout of the transaction must be longer than a restart of the broker.
 Producer = Callable[..., Transactional]
 
 
@@ -47,7 +47,7 @@ def new_id() -> str:
 
 
 def committed_offset(bootstrap: str, group: str, topic: str) -> int | None:
-    """Returns the committed offset as an administrator sees it, without pending offsets."""
+    """Returns the committed offset as an administrator sees it, without offsets in open transactions."""
     admin: AdminClient = new_admin(bootstrap)
     request = confluent_kafka.ConsumerGroupTopicPartitions(group, [confluent_kafka.TopicPartition(topic, 0)])
     (found,) = admin.list_consumer_group_offsets([request])[group].result(PATIENCE_S).topic_partitions
@@ -71,7 +71,7 @@ def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None)
 def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
     """Commits an offset outside any transaction.
 
-    The first commit also creates the offsets topic, for which librdkafka would otherwise wait for a long time.
+    The first commit also creates the offsets topic, for which librdkafka would otherwise wait a long time.
     """
     admin: AdminClient = new_admin(bootstrap)
 
@@ -86,9 +86,9 @@ def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
 def everybody_reads(
     bootstrap: str, topic: str, *, committed: list[bytes], uncommitted: list[bytes], is_open: bool = False
 ) -> None:
-    """Checks the values that all clients read, at both isolation levels.
+    """Checks the values that all clients read at both isolation levels.
 
-    is_open  whether a transaction is open, so that the last stable offset does not advance
+    is_open  whether an open transaction keeps the last stable offset from advancing
     """
     if not is_open:  # Kafka answers EndTxn before it writes the markers.
         wait_for("the markers", lambda: is_decided(bootstrap, topic))
@@ -273,8 +273,8 @@ def test_a_new_producer_aborts_the_open_transaction_of_a_lost_one_after_a_restar
 
 
 def test_a_group_is_copied_exactly_once(bootstrap: str) -> None:
-    """The application consumes, transforms and produces, with the consumer's own group metadata. Every third round is
-    aborted."""
+    """The application consumes, transforms and produces records, with its consumer's group metadata. Every third round
+    is aborted."""
     source, target = create_topic(bootstrap, "source"), create_topic(bootstrap, "target")
     count, group = 60, f"copy-{uuid.uuid4().hex[:8]}"
     filler = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
@@ -309,7 +309,7 @@ def test_a_group_is_copied_exactly_once(bootstrap: str) -> None:
             )
             if rounds % 3 == 0:
                 producer.abort_transaction(PATIENCE_S)
-                for message in messages[:1]:  # The consumer goes back to the start of the round.
+                for message in messages[:1]:  # Seeks back to the first message of the aborted round.
                     place = confluent_kafka.TopicPartition(source, message.partition() or 0, message.offset() or 0)
                     consumer.seek(place)
             else:

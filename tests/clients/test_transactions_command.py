@@ -1,4 +1,4 @@
-"""Tests of `odradek transactions` with a running broker. BROKER=kafka runs the tests with Apache Kafka."""
+"""Tests of `odradek transactions` against a running broker. If BROKER=kafka is set, the tests run with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def producer_of(bootstrap: str, transactional_id: str) -> Producer:
 
 
 def in_transaction(bootstrap: str, transactional_id: str, topic: str) -> Producer:
-    """Returns a producer whose open transaction contains one record."""
+    """Returns a producer with an open transaction that contains one record."""
     producer = producer_of(bootstrap, transactional_id)
     producer.begin_transaction()
     producer.produce(topic, b"open")

@@ -42,7 +42,7 @@ def secured(broker: BrokerProcess, listener: str, context: ssl.SSLContext) -> ss
 
 
 def is_served(client: socket.socket) -> bool:
-    """Returns whether the broker answers a request. Returns False if the broker closes the connection instead."""
+    """Returns whether the broker answers a request. False means that the broker closes the connection instead."""
     client.sendall(ASK)
     try:
         return len(client.recv(4)) == 4
@@ -51,7 +51,7 @@ def is_served(client: socket.socket) -> bool:
 
 
 def alert_of(broker: BrokerProcess, listener: str, context: ssl.SSLContext) -> str:
-    """Returns the TLS alert of the broker. The alert arrives at the latest when the client reads."""
+    """Returns the broker's TLS alert, which may arrive only when the client reads."""
     with pytest.raises(ssl.SSLError) as refused, secured(broker, listener, context) as client:
         is_served(client)
     return str(refused.value.reason)
@@ -70,7 +70,7 @@ def librdkafka(broker: BrokerProcess, listener: str, directory: Path, client: st
 
 
 def logged(broker: BrokerProcess, words: str) -> None:
-    """Waits until the broker's log contains these words."""
+    """Waits until the broker's log contains this text."""
     deadline = time.monotonic() + TIMEOUT_S
     while words not in broker.log_text():
         assert time.monotonic() < deadline, f"not in the log: {words}"

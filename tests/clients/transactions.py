@@ -21,7 +21,7 @@ from tests.clients.speakers.aio import LoopThread
 
 Place = tuple[str, int]  # topic and partition
 LOOP = LoopThread()
-FENCED_CODES = frozenset(  # librdkafka uses its own code for a fatal error.
+FENCED_CODES = frozenset(  # librdkafka has its own code for a fatal error.
     {
         confluent_kafka.KafkaError._FENCED,
         confluent_kafka.KafkaError.INVALID_PRODUCER_EPOCH,
@@ -31,11 +31,11 @@ FENCED_CODES = frozenset(  # librdkafka uses its own code for a fatal error.
 
 
 class TransactionFenced(RequestRefused):
-    """Another producer has taken over the transactional id, or the broker has ended the transaction."""
+    """Raised when another producer has taken over the transactional id, or the broker has ended the transaction."""
 
 
 class Transactional(ABC):
-    """A transactional producer. It raises `RequestRefused` for every refusal."""
+    """A transactional producer. Raises `RequestRefused`, or its subclass `TransactionFenced`, for every refusal."""
 
     @abstractmethod
     def begin(self) -> None: ...
@@ -94,8 +94,8 @@ class ConfluentTransactions(Transactional):
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
         wanted = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
-        # Only a consumer has group metadata. This consumer has no broker, because closing a consumer that looks for its
-        # coordinator may never end.
+        # Only a consumer has group metadata. This consumer has no broker, because closing a consumer that is looking
+        # for its coordinator may hang.
         consumer = confluent_kafka.Consumer({"group.id": group, "log_level": 0})
         metadata = consumer.consumer_group_metadata()
         consumer.close()

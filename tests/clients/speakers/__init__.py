@@ -1,4 +1,4 @@
-"""Client libraries behind one interface (`speaker.py`), each in its own module."""
+"""Client libraries behind the interface of `speaker.py`, each in its own module."""
 
 from tests.clients.speakers.aio import AioKafka
 from tests.clients.speakers.confluent import ConfluentKafka

@@ -1,4 +1,4 @@
-"""The speaker for aiokafka. Its methods block, so that tests need not be coroutines."""
+"""The speaker for aiokafka. Its methods block, so tests need not be coroutines."""
 
 import asyncio
 import threading
@@ -144,7 +144,7 @@ class AioKafka(Speaker):
         session_timeout_ms: int = 6_000,
     ) -> Member:
         more = {"session_timeout_ms": session_timeout_ms, "group_instance_id": instance, "heartbeat_interval_ms": 200}
-        # `start` waits for the first assignment, which may require polls of other members, so it runs in the
+        # `start` waits for the first assignment, which may depend on polls of other members, so it runs in the
         # background.
         start = self._consumer(bootstrap, topic, group_id=group, retry_backoff_ms=50, **more)
         return _AioMember(self._loop, start, topic)

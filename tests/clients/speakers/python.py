@@ -125,7 +125,7 @@ def _python_poll(consumer: Any, timeout_s: float) -> list[ReceivedRecord]:
     return [received(record) for records in batches.values() for record in records]
 
 
-# If a poll of kafka-python 3.0.12 ends just when the response to SyncGroup arrives, the client loses the assignment
+# If a poll of kafka-python 3.0.12 ends just as the response to SyncGroup arrives, the client loses the assignment
 # permanently.
 MIN_PYTHON_POLL_S = 1.0
 

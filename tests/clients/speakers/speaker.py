@@ -1,4 +1,4 @@
-"""A small interface to every client library, so that a test describes a behaviour once and runs with each library.
+"""A small interface to every client library, with which a test describes a behaviour once and runs with each library.
 
 A `Speaker` produces and reads single partitions. A `Member` is a consumer in a group. If the broker refuses a request,
 their methods raise `RequestRefused` with Kafka's error code.
@@ -36,8 +36,8 @@ class ReceivedRecord:
 
 
 class RequestRefused(Exception):
-    """Raised when the broker, or the client itself, refuses a request. `code` is Kafka's error code, or None for an
-    error of the client."""
+    """Raised when the broker or the client refuses a request. `code` is Kafka's error code, or None if the client
+    refused."""
 
     def __init__(self, code: int | None, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -45,11 +45,11 @@ class RequestRefused(Exception):
 
 
 class TooSlow(AssertionError):
-    """Raised when the expected event does not happen within PATIENCE_S."""
+    """Raised when an expected event has not happened within PATIENCE_S."""
 
 
 def wait_for(what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    """Calls `condition` until it is true. The pauses between the calls leave the CPU to other processes."""
+    """Calls `condition` until it returns true. Pauses between the calls to leave the CPU to other processes."""
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
@@ -68,14 +68,14 @@ def gather(count: int, poll: Callable[[], list[ReceivedRecord]]) -> list[Receive
 
 
 class Member(ABC):
-    """A consumer in a group. Its user must poll, because a member makes no progress without polls."""
+    """A consumer in a group. The test must poll it, because a member makes no progress without polls."""
 
     @abstractmethod
     def poll(self, timeout_s: float = 0.1) -> list[ReceivedRecord]: ...
 
     @abstractmethod
     def assignment(self) -> set[int]:
-        """Returns the partitions that this member owns now. The member is subscribed to a single topic."""
+        """Returns the partitions that this member currently owns. A member subscribes to a single topic."""
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -111,7 +111,7 @@ class Speaker(ABC):
     def read(
         self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
     ) -> list[ReceivedRecord]:
-        """Reads `count` records of one partition, starting at the offset `start`, without a group."""
+        """Reads `count` records of one partition from the offset `start`, without a group."""
 
     @abstractmethod
     def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
@@ -120,7 +120,7 @@ class Speaker(ABC):
 
     @abstractmethod
     def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-        """Returns the first readable offset, and the end offset (exclusive)."""
+        """Returns the log start offset and the (exclusive) end offset of a partition."""
 
     @abstractmethod
     def join(
@@ -136,7 +136,7 @@ class Speaker(ABC):
 
 @contextmanager
 def translated(kind: type[Exception]) -> Iterator[None]:
-    """Translates errors of the type `kind`, whose `errno` is Kafka's error code, into `RequestRefused`."""
+    """Translates errors of the type `kind` into `RequestRefused`. Their `errno` is Kafka's error code."""
     try:
         yield
     except kind as error:
