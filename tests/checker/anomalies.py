@@ -1,6 +1,6 @@
 """Finds anomalies in a history. An anomaly is something that a reader of committed records must never see.
 
-    lost           a record was committed and acknowledged, or seen by a reader, but a reader that read past it lacks it
+    lost           a reader misses a record before its position that was acknowledged as committed, or seen by a reader
     duplicated     a record appears more often than it can have been committed
     aborted read   a record belongs to an aborted transaction, or its send was refused
     early read     a record appears before anybody has requested the commit of its transaction
@@ -205,7 +205,7 @@ class Judge:
 
     def _torn(self) -> Iterator[Anomaly]:
         for transaction, sends in self._by_transaction.items():
-            # A value that several sends may have written proves nothing about this transaction.
+            # If several sends may have written a value, the value proves nothing about this transaction.
             own = [sent for sent in sends if len(self._sends[sent.partition, sent.value]) == 1]
             if not any((sent.partition, sent.value) in self._first_seen_at for sent in own):
                 continue

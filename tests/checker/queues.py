@@ -1,9 +1,9 @@
-"""Finds faults in the history of a queue each of whose jobs must produce exactly one result.
+"""Finds faults in the history of a queue in which each job must produce exactly one result.
 
     lost          a job has no result at the end
     repeated      a job has more than one result
     made up       a result belongs to no job, or was seen once and has disappeared
-    redelivered   a worker received a job although its result had been final for some time
+    redelivered   a worker received a job long after the job's result was final
     left          at the end, a job, an open transaction or a staged acknowledgement still exists
 
 `faults(history)` is empty for every correct history.
@@ -50,7 +50,7 @@ class QueueHistory:
 
     results  the job of each result that a reader of committed records sees at the end
     seen     the job of each result that a reader saw while the workers were running
-    left     what remained in the cluster at the end: jobs, open transactions, staged acknowledgements
+    left     the jobs, open transactions and staged acknowledgements that the cluster still has at the end
     """
 
     jobs: Sequence[str]

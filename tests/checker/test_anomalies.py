@@ -171,7 +171,7 @@ def test_a_consumer_that_gets_an_offset_twice_is_reported() -> None:
 
 
 class Shop:
-    """Producers, one log per partition, and consumers, all of them correct. The seed decides what they do."""
+    """Correct producers and consumers, and one log per partition. The seed decides what they do."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

@@ -84,7 +84,7 @@ def start_log(config: LogConfig) -> Callable[[FakeDisk], StartResult]:
         directory = LogDirectory.open(disk, DATA, NODE)
         with suppress(KafkaError):  # `failed` contains the reason.
             directory.open_log("t", 0, TOPIC_ID, config, now_ms=NOW_MS)
-        if directory.failed:  # The next start reaches the same result.
+        if directory.failed:  # A second start must reach the same result.
             directory.close(broker_epoch=12)
             directory = LogDirectory.open(disk, DATA, NODE)
             with suppress(KafkaError):

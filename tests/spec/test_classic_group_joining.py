@@ -225,7 +225,7 @@ def test_in_a_rebalance_the_first_to_come_get_the_places() -> None:
     leader, follower = scene.come("a", "b")
     scene.join(leader)
     newcomer = scene.join(client="c")
-    assert newcomer.is_parked  # The follower has not joined again yet, so there is still one place.
+    assert newcomer.is_parked  # The follower has not joined again yet, so there is still room for one member.
     assert scene.join(follower).code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert follower not in {member.member_id for member in scene.describe().members}
 

@@ -1,7 +1,7 @@
 """Tests the metrics of KIP-98, 890, 932, 939 and 1289, as a scrape shows them in every state that changes them.
 
-Coordinators, logs and share partitions are the real ones, on a fake disk. The tests read the values from the text for
-Prometheus. Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11; docs/metrics.md.
+The coordinators, logs and share partitions are real, but the disk is a fake. The tests read the values from the text
+for Prometheus. Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11; docs/metrics.md.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def test_logs_are_synced_beside_one_another_and_the_next_group_of_one_waits_for_
     scene.tick.run()
     scene.workers.finish_one()
     assert sorted(map(len, outcomes)) == [0, 0, 0, 1]
-    assert len(scene.workers.jobs) == 2  # the other log's sync, and the next sync of this log
+    assert len(scene.workers.jobs) == 2  # the current sync of the other log, and the next sync of this log
     scene.workers.jobs.rotate(1)
     scene.workers.finish_one()
     assert sorted(map(len, outcomes)) == [0, 0, 1, 1]

@@ -62,7 +62,7 @@ from tests.support.turns import outcome_and_turns
         ("", 0),
         ("a", 97),
         ("classic", 853620882),
-        ("polygenelubricants", 0),  # Its hash is -2³¹, whose absolute value does not fit into an int32.
+        ("polygenelubricants", 0),  # The hash of this id is -2³¹, whose absolute value does not fit into an int32.
         ("ä😀", 1992007),  # This id has three UTF-16 code units.
     ],
 )
@@ -127,7 +127,7 @@ async def test_clients_are_served_while_groups_are_listed() -> None:
     assert {scene.groups.partition_for(each) for each in groups} == {0, 1, 2}
     for each in groups:
         scene.commit(1, group=each)
-    # Each step takes up a whole slice.
+    # Each step takes a complete slice.
     scene.scene.broker.watch = LoopWatch(scene.scene.timers, count(0.0, SLICE_S * 1.5).__next__)
     answer, turns = outcome_and_turns(scene.ask(ListGroupsRequest(), 4))
     assert {group.group_id for group in answer.groups} == set(groups)

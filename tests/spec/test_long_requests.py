@@ -144,7 +144,7 @@ def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, broker:
     # The first request imports modules, whose calls must not be counted.
     broker.ask(broker.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)
     tries = (calls_in_the_longest_turn(broker, long_request(array, LONG, UNKNOWN), array.version) for _ in range(3))
-    assert any(most < 6 * LONG for most in tries)  # A timer of the broker may have fired in one of the tries.
+    assert any(most < 6 * LONG for most in tries)  # In one of the tries, a timer of the broker may have fired.
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Tests that the broker does not compare each entry of a request with all existing entries.
 
-The work grows with the number of entries plus the number of existing ones, not with their product.
+The work grows with the number of entries in the request plus the number of existing entries, not with the product of
+the two numbers.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests that requests leave no reference cycles, so their memory is freed at once.
+"""Tests that requests leave no reference cycles, so that their memory is freed immediately.
 
 The garbage collector rarely runs in a serving broker. A cycle around a request would keep its frame, perhaps a
 megabyte, for a long time.
@@ -119,7 +119,7 @@ async def test_nothing_is_left_for_the_collector(request_: Callable[[Scene], Non
         request_(scene)
         scene.peer.frames()
 
-    # A leak of the request shows every time. Threads of clients in other tests leave objects too, but only
+    # A leak of the request shows in every try. Threads of clients in other tests leave objects too, but only
     # occasionally.
     assert min(left_after(ask) for _ in range(5)) == 0
 

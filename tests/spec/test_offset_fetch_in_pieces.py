@@ -1,5 +1,5 @@
-"""Tests that the response to an OffsetFetch of many topics is built in pieces, and that the client receives it as
-one."""
+"""Tests that the response to an OffsetFetch of many topics is built in pieces, and that the client receives a single
+response."""
 
 from collections.abc import Iterator
 from pathlib import Path

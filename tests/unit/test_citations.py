@@ -19,9 +19,9 @@ CODE = ("odradek", "tests", "examples")
 
 CITATION = re.compile(r"docs/spec/[\w.-]+\.md(?:#[\w-]*)?")
 CITED_PAGE = re.compile(r"docs/spec/[\w.-]+\.md")
-# A section without a page. The file must also cite the page by its path.
+# Matches a section that is cited without its page. The file must also cite the page by its path.
 SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")
-# Matches the path of a file from the root of the repository, as pages and docstrings contain it.
+# Matches the path of a file, relative to the root of the repository, in a page or a docstring.
 FILE = re.compile(rf"(?<![\w/.-])((?:docs|{'|'.join(CODE)})/[\w/-]+\.(?:py|md|json))\b")
 # Matches the end of a file's path, such as `partitions/partition.py`.
 SHORT_FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|js))\b")

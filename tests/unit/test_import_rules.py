@@ -404,9 +404,9 @@ OF_SOME_SYSTEMS = frozenset(
     }
 )
 ONLY_THERE = {
-    "odradek/tools/commands/interruption.py": {"os.killpg", "signal.SIGKILL", "sys.platform"},  # groups of processes
-    "odradek/client/sync/background.py": {"os.register_at_fork", "sys.platform"},  # a process that forks
-    # Files that a job writes in one go, and that must survive a power failure.
+    "odradek/tools/commands/interruption.py": {"os.killpg", "signal.SIGKILL", "sys.platform"},  # process groups
+    "odradek/client/sync/background.py": {"os.register_at_fork", "sys.platform"},  # forks of the process
+    # A job writes each of these files in one go, and the files must survive a power failure.
     "odradek/spark/jobs/export_plan.py": {"os.fsync"},
     "odradek/spark/jobs/parquet.py": {"os.fsync"},
 }

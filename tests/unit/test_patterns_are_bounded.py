@@ -2,8 +2,9 @@
 reason why its time is bounded.
 
 Patterns from outside, and patterns of settings that are matched with data from clients, use
-`odradek.broker.patterns.re2`. A new use of `re`, or a changed pattern, fails the test until its row says why the time
-is bounded. Consider who writes the pattern, who writes the text, and how long a text takes that almost matches.
+`odradek.broker.patterns.re2`. A new use of `re`, or a changed pattern, fails the test until its row gives the reason
+why the time is bounded. Consider who writes the pattern, who writes the text, and how long a text that almost matches
+can take.
 """
 
 import ast

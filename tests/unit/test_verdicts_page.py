@@ -29,7 +29,7 @@ def test_every_break_of_the_page_was_examined() -> None:
     }
     told = {(row[0].strip(), row[1].split()[0]) for row in rows if re.match(r"[0-9A-Z]+\.\d+ ", row[1].strip())}
     in_suite = {(each.client, rule) for each in read_played() for rule in each.broken}
-    rows_of_clients = {(client, rule) for client, rule in told if client in clients}  # others were judged in suites
+    rows_of_clients = {(client, rule) for client, rule in told if client in clients}  # suites judged the other clients
     assert shown <= rows_of_clients <= shown | in_suite
     examined = {(each.client, each.rule) for each in read_examined()}
     assert {(client.split(",")[0], rule) for client, rule in told} <= examined

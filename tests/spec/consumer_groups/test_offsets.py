@@ -225,9 +225,9 @@ def test_scenario_080_a_group_has_its_own_heartbeat_interval() -> None:
 @pytest.mark.parametrize(
     ("epoch", "partition", "before", "since_version_6"),
     [
-        (4, 0, E.ILLEGAL_GENERATION, E.STALE_MEMBER_EPOCH),  # T3
+        (4, 0, E.ILLEGAL_GENERATION, E.STALE_MEMBER_EPOCH),  # T3: the member epoch is too high
         (2, 5, E.ILLEGAL_GENERATION, E.STALE_MEMBER_EPOCH),  # T4: C owns the partition now
-        (2, 0, E.NONE, E.NONE),  # T5
+        (2, 0, E.NONE, E.NONE),  # T5: A has owned the partition since epoch 2
     ],
 )
 def test_a_transactional_commit_at_another_member_epoch_is_refused(

@@ -1,4 +1,4 @@
-"""The broker on which the cases of matrix.json run, and the comparison of its answers with Kafka's.
+"""Provides the broker on which the cases of matrix.json run, and compares its answers with Kafka's.
 
 Source: docs/spec/security.md#s3-6.
 """

@@ -59,7 +59,7 @@ class Asking:
         }
 
     def deleted(self, *filters: Json) -> list[list[str]]:
-        """Deletes ACLs. Returns for each filter the resource names of the ACLs that it deleted."""
+        """Deletes ACLs. Returns, for each filter, the resource names of the ACLs that it deleted."""
         results = self.ask("DeleteAcls", 3, filters=list(filters))["filterResults"]
         assert {each["errorCode"] for each in results} <= {0}
         return [sorted(acl["resourceName"] for acl in each["matchingAcls"]) for each in results]

@@ -32,7 +32,7 @@ NOT_SERVED = {64, 71, 72, 80, 81}
 CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 ASKED = sorted(
     (case for case in CASES if case["key"] not in NOT_SERVED | CONTROLLER),
-    key=lambda case: case["api"] == "DeleteShareGroupState",  # This API comes last, because other cases read the state.
+    key=lambda case: case["api"] == "DeleteShareGroupState",  # This API deletes state that other cases read.
 )
 
 # Intended differences by (API, case), in the form of `errors_in`. docs/compatibility.md explains them.

@@ -150,10 +150,10 @@ def write(
 @pytest.mark.parametrize(
     ("ask", "fields", "message"),
     [
-        (read, {"leader_epoch": -1}, NEGATIVE_LEADER_EPOCH),  # S4
-        (write, {"leader_epoch": -1}, NEGATIVE_LEADER_EPOCH),  # S5
+        (read, {"leader_epoch": -1}, NEGATIVE_LEADER_EPOCH),  # row S4
+        (write, {"leader_epoch": -1}, NEGATIVE_LEADER_EPOCH),  # row S5
         (write, {"state_epoch": -1}, NEGATIVE_STATE_EPOCH),
-        (initialize, {"state_epoch": -1}, NEGATIVE_STATE_EPOCH),  # S6
+        (initialize, {"state_epoch": -1}, NEGATIVE_STATE_EPOCH),  # row S6
     ],
 )
 def test_negative_epochs_are_refused(rules: KafkaRules, ask: Any, fields: dict[str, int], message: str) -> None:

@@ -34,8 +34,8 @@ class Application:
         self.group = GroupView({}, tasks, frozenset(stateful), standby)
 
     def join(self, *members: str) -> str:
-        """Adds members and returns the new assignment. `m1` names a member in a process of that name, and `m1@P` names
-        a member in process P."""
+        """Adds members and returns the new assignment. `m1` names a member in a process of the same name, and `m1@P`
+        names a member in process P."""
         joined = {}
         for member in members:
             member_id, _, process = member.partition("@")

@@ -136,7 +136,7 @@ def test_at_version_1_the_new_end_is_served_as_at_2() -> None:
 
 
 # At level 0 Kafka cannot record a step of version 2. It then answers CONCURRENT_TRANSACTIONS for the transactional id
-# until its coordinator is loaded again. Odradek handles the step as one of version 0.
+# until its coordinator is loaded again. Odradek handles such a step as a step of version 0.
 @pytest.mark.known_bug(51, "Kafka 4.3.1")
 def test_at_level_0_a_request_of_version_2_is_served_as_one_of_version_0() -> None:
     scene = given(txn(S.EMPTY, (PID, 1), version=0), transaction_version=0)

@@ -457,7 +457,7 @@ def test_clients_are_served_while_many_ids_are_listed() -> None:
 def test_clients_are_served_while_one_id_is_compared_with_a_costly_pattern() -> None:
     scene = scene_with_topics()
     init(scene, "ab" * 5_000)
-    scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # Each step takes a whole slice.
+    scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # Each step takes a full slice.
     connection = ConnectionInfo(1, "127.0.0.1", 50_000)
     context = RequestContext(ApiKey.LIST_TRANSACTIONS, 2, 1, "a-client", 0, connection, AllowAll())
     request = ListTransactionsRequest(transactional_id_pattern=".*a.{100}")

@@ -1,5 +1,5 @@
-"""Tests KIP-939 when the log or the allocation of producer ids fails, with changed feature levels, and with a deleted
-topic.
+"""Tests KIP-939 when the log or the allocation of producer ids fails, after feature levels have changed, and after a
+topic has been deleted.
 
 Rules: docs/spec/transactions.md#s3.
 """

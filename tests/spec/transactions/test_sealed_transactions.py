@@ -54,7 +54,8 @@ def scene(request: pytest.FixtureRequest) -> Clients:
 
 
 def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
-    """Leaves a transaction that has one record in t-0 and commits offset 5 for t-0. Its producer disappears.
+    """Creates an open transaction that has one record in t-0 and commits offset 5 for t-0. Its producer is not used any
+    more.
 
     Returns the producer id and epoch of the transaction.
     """

@@ -31,7 +31,7 @@ def scene() -> Clients:
 
 
 def prepared(scene: Clients) -> Pair:
-    """Leaves a prepared transaction with one record in t-0. Its producer disappears.
+    """Creates a prepared transaction with one record in t-0. Its producer is not used any more.
 
     Returns the producer id and epoch of the transaction.
     """

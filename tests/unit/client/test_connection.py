@@ -220,6 +220,6 @@ async def test_where_nobody_listens_there_is_no_connection() -> None:
 
 async def test_a_broker_that_says_nothing_is_given_up() -> None:
     async with scripted(lambda _: b"") as broker:
-        # The connection may have been established when the error occurs, or not.
+        # The error may occur before or after the connection has been established.
         with pytest.raises(RetriableError, match=str(broker.port)):
             await connected(broker, request_timeout_ms=1)

@@ -255,7 +255,7 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
     tls.load_verify_locations(cadata=authority.pem)
 
     def shake_hands(accepted: socket.socket) -> None:
-        """Performs a TLS handshake like asyncio, but if the handshake fails, also sends the alert."""
+        """Performs a TLS handshake as asyncio does, but also sends the alert if the handshake fails."""
         with suppress(ssl.SSLError):
             tls.wrap_socket(accepted.dup(), server_side=True)
         accepted.shutdown(socket.SHUT_WR)

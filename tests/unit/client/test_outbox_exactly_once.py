@@ -1,8 +1,8 @@
 """Tests an outbox together with a partition that checks sequences like a broker, over connections that may be cut at
 any moment.
 
-Batches are appended in order, and each batch at most once. An acknowledged batch is appended exactly once, and a
-refused batch never. Batches sent on a cut connection may still arrive, even after batches of the next connection.
+Batches are appended in order, and no batch is appended twice. An acknowledged batch is always appended, and a refused
+batch never is. Batches sent on a cut connection may still arrive, even after batches of the next connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SentBatch:
 
     @property
     def records(self) -> range:
-        """The numbers of the batch's records."""
+        """Returns the numbers of the batch's records."""
         return range(self.batch.order, self.batch.order + self.batch.record_count)
 
     @property

@@ -1,4 +1,5 @@
-"""Tests the state of a prepared transaction as text, which applications store in a database column and read back."""
+"""Tests the text form of a prepared transaction's state, which applications store in a database column and read
+back."""
 
 import pytest
 from hypothesis import given

@@ -297,7 +297,7 @@ async def test_below_version_2_a_group_is_added_once_in_each_transaction() -> No
         coordinator.says(ApiKey.ADD_OFFSETS_TO_TXN, [waits, *([AddOffsetsToTxnResponse()] * 3)])
         for group_id in ("group", "group", "other", "group"):
             await send_offsets(session, group_id)
-        assert len(coordinator.request_versions(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # the first one had no effect
+        assert len(coordinator.request_versions(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # the first request had no effect
         coordinator.says(ApiKey.END_TXN, [ended()])
         await end(session, commit=True)
         session.enter(Call.BEGIN)

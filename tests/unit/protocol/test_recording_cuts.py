@@ -1,5 +1,5 @@
-"""Tests that a judge gets frames whose headers are unchanged and whose records are zeros, and that unusual frames stay
-complete."""
+"""Tests that a judge gets frames whose headers are unchanged and whose records are replaced by zeros, and that unusual
+frames are not cut."""
 
 from __future__ import annotations
 

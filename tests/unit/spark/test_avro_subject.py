@@ -1,4 +1,4 @@
-"""Tests the versions of a subject as schemas for Spark. The tests do not need pyspark."""
+"""Tests how the versions of a subject become schemas for Spark. The tests do not need pyspark."""
 
 from __future__ import annotations
 

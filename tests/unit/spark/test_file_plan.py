@@ -1,4 +1,4 @@
-"""Tests the parts of a directory that a query reads, and the records that it finds there. The tests need no JVM."""
+"""Tests which parts of a directory a query reads, and which records it finds there. The tests need no JVM."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def copied_states(given: LogOnDisk) -> dict[tuple[str, int], CopiedLogState]:
 
 
 def with_transactions() -> LogOnDisk:
-    """Returns a log with three transactions, one each aborted, committed and open."""
+    """Returns a log with an aborted, a committed and an open transaction."""
     given = LogOnDisk(config=INDEXED)
     given.log.assign_leader_epoch(3)
     for sequence in range(4):

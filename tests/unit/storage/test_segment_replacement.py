@@ -1,5 +1,5 @@
-"""Tests that compacted segments replace the old ones completely or not at all, even if a crash happens at any call to
-the disk."""
+"""Tests that compacted segments replace the old ones completely or not at all, even if the broker crashes at any call
+to the disk."""
 
 from __future__ import annotations
 

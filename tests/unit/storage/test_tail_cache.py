@@ -100,7 +100,7 @@ def test_the_budget_holds_and_every_read_is_right_whatever_happens(seed: int) ->
     cache = TailCache(budget_bytes=random.choice([500, 5_000, 50_000]))
     tails = [cache.new_tail() for _ in range(3)]
     files = [b"" for _ in tails]
-    starts = [[0] for _ in tails]  # by log: the position of the batch at each offset, and the end
+    starts = [[0] for _ in tails]  # by log: the position of the batch at each offset, followed by the end
     for _ in range(3_000):
         which = random.randrange(3)
         tail = tails[which]

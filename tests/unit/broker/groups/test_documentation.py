@@ -1,4 +1,4 @@
-"""Tests that docs/using-groups.md shows the same states of groups as the tables in the code."""
+"""Tests that docs/using-groups.md shows the same group states as the tables in the code."""
 
 from pathlib import Path
 

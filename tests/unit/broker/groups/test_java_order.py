@@ -1,4 +1,4 @@
-"""Tests Java's hash codes, which determine the iteration order of Java's hash maps."""
+"""Tests the computation of Java's hash codes, which determine the iteration order of Java's hash maps."""
 
 import pytest
 

@@ -137,7 +137,7 @@ def test_the_groups_that_kafka_serves_are_those_we_load(name: str, tmp_path: Pat
         if group["type"] == "Share":
             group["offsets"] = {}
     for group_id, group in theirs.items():
-        if "described" not in group:  # an earlier version of the kit recorded this group without its description
+        if "described" not in group:  # an earlier version of the oracle kit recorded this group without its description
             ours[group_id].pop("described", None)
     assert ours == theirs
 

@@ -108,16 +108,16 @@ def ask_for_node(cluster_id: str | None, node_id: int, name: str = "probe") -> t
 @pytest.mark.parametrize(
     ("cluster_id", "node_id", "code"),
     [
-        (None, -1, "NONE"),  # A1
-        (CLUSTER, NODE_ID, "NONE"),  # A2
-        (CLUSTER, 2, "REBOOTSTRAP_REQUIRED"),  # A3
+        (None, -1, "NONE"),  # A1: the request contains no ids
+        (CLUSTER, NODE_ID, "NONE"),  # A2: the ids of this node
+        (CLUSTER, 2, "REBOOTSTRAP_REQUIRED"),  # A3: another node id
         (CLUSTER, -2, "REBOOTSTRAP_REQUIRED"),
-        ("another", NODE_ID, "REBOOTSTRAP_REQUIRED"),  # A4
+        ("another", NODE_ID, "REBOOTSTRAP_REQUIRED"),  # A4: another cluster id
         ("another", 2, "REBOOTSTRAP_REQUIRED"),
         ("", NODE_ID, "REBOOTSTRAP_REQUIRED"),
-        (CLUSTER, -1, "INVALID_REQUEST"),  # A5
+        (CLUSTER, -1, "INVALID_REQUEST"),  # A5: only a cluster id
         ("", -1, "INVALID_REQUEST"),
-        (None, NODE_ID, "INVALID_REQUEST"),  # A6
+        (None, NODE_ID, "INVALID_REQUEST"),  # A6: only a node id
         (None, -2, "INVALID_REQUEST"),
     ],
 )

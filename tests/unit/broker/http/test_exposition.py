@@ -1,4 +1,4 @@
-"""Tests the metrics in the text format of Prometheus, and readiness."""
+"""Tests the metrics in the text format of Prometheus, and the readiness check."""
 
 import re
 from dataclasses import replace

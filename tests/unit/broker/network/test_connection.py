@@ -50,8 +50,8 @@ def produce(records: bytes, correlation_id: int = 0) -> bytes:
 
 
 class Desk:
-    """The handlers of a server. They note the received requests in `requests`. With `parks`, the test sends the
-    responses in `owed`."""
+    """The handlers of a server, which store the received requests in `requests`. If `parks` is set, the responses to
+    heartbeats are left in `owed`, and the test sends them."""
 
     def __init__(self, *, parks: bool = False, overlaps: bool = False) -> None:
         self.parks = parks

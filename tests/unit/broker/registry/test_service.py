@@ -1,4 +1,4 @@
-"""Tests that registrations of schemas whose parsing takes a thread a long time do not block other requests."""
+"""Tests that registrations of schemas that take a thread a long time to parse do not block other requests."""
 
 import asyncio
 from collections.abc import Callable

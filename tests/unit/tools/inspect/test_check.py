@@ -135,7 +135,7 @@ def test_a_transaction_with_two_outcomes(log: WrittenLog, tmp_path: Path) -> Non
 
 
 def coordinator(data: Path, *states: tuple[int, int, list[int]]) -> None:
-    """Writes `__transaction_state`: consecutive records of the transactional id `tid`, each from a status, an epoch,
+    """Writes `__transaction_state`: consecutive records of the transactional id `tid`, each with a status, an epoch,
     and partitions of t."""
     written = WrittenLog(data, topic="__transaction_state")
     key = struct.pack(">h", 0) + encode(TransactionLogKey(transactional_id="tid"), 0)

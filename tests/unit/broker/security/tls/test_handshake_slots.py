@@ -1,4 +1,4 @@
-"""Tests the choice of the handshake to abandon if there are too many handshakes."""
+"""Tests which handshake is abandoned if there are too many handshakes."""
 
 from odradek.broker.security.tls.handshake import HandshakeSlots
 

@@ -78,7 +78,8 @@ def changed(request: StreamsGroupHeartbeatRequest, other: dict[str, object]) -> 
 
 
 class Member:
-    """A member of a streams group. The responses to its heartbeats contain epoch 3, unless a test says otherwise."""
+    """A member of a streams group. The responses to its heartbeats contain epoch 3, unless a test sets another
+    epoch."""
 
     def __init__(self, trace: Trace) -> None:
         self.peer = trace.connect()
@@ -183,8 +184,8 @@ def acknowledges_late(times: int) -> Story:
 
 
 def waits_for_the_assignment(times: int) -> Story:
-    """Returns a story in which a response says that the assignment is delayed, and a later response says that the group
-    is ready.
+    """Returns a story in which one response reports that the assignment is delayed, and a later response reports that
+    the group is ready.
 
     After each of these responses, the member sends `times` heartbeats too early.
     """
