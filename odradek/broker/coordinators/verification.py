@@ -53,7 +53,7 @@ class TransactionalProducer(NamedTuple):
 
 @dataclass(slots=True)
 class UnverifiedBatch:
-    """A batch to be verified. `base_sequence` is None if the broker assigns it."""
+    """A batch to verify. `base_sequence` is None if the broker assigns it."""
 
     partition: Partition
     base_sequence: int | None

@@ -88,7 +88,7 @@ class ClassicGroup:
         # Members that have received the current generation but have not sent SyncGroup yet.
         self.pending_sync: frozenset[str] = frozenset()
         self.initial_delay_ms: int | None = None  # length of the current wait, at most group.initial.rebalance.delay.ms
-        self.initial_delay_left_ms = 0  # how much longer the initial delay may still be extended
+        self.initial_delay_left_ms = 0  # remaining time by which the initial delay can be extended
         self.member_joined_in_delay = False
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 
@@ -129,7 +129,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Returns the longest rebalance timeout among the members."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
@@ -140,7 +140,7 @@ class ClassicGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Returns whether the group is subscribed to a topic. A group of consumers whose subscriptions cannot be read
-        counts as subscribed to every topic."""
+        is treated as subscribed to every topic."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
@@ -155,8 +155,8 @@ class ClassicGroup:
         )
 
     def require_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
-        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID if there is no such member, or FENCED_INSTANCE_ID
-        if the instance id now belongs to a different member id."""
+        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID if no member has this id, or FENCED_INSTANCE_ID if
+        the instance id now belongs to a different member id."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:

@@ -1,5 +1,5 @@
-"""Handles JoinGroup requests for a classic group. Decides who may join and which member id they get, and begins a
-rebalance if necessary."""
+"""Handles JoinGroup requests for a classic group. Decides which clients can join and which member ids they get, and
+begins a rebalance if necessary."""
 
 from __future__ import annotations
 

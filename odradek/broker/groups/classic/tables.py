@@ -1,7 +1,7 @@
 """The states of a classic group as tables: state transitions, and the effect of each request in each state.
 
-Each table has one row for each state. Rules that do not fit into a table, such as who counts as a member and which
-protocol wins, are in `group.py`, `join.py` and `rebalance.py`.
+Each table has one row for each state. Rules that do not fit into a table, such as the rules for membership and for the
+choice of the protocol, are in `group.py`, `join.py` and `rebalance.py`.
 """
 
 from collections.abc import Mapping
@@ -120,7 +120,7 @@ DELETE_GROUP: Mapping[GroupState, ErrorCode] = {
 
 
 def offset_commit_verdict(state: GroupState, *, generation: int, is_anonymous: bool, transactional: bool) -> Answer:
-    """Returns how to respond to an offset commit.
+    """Returns the error code or the action with which to respond to an offset commit.
 
     generation    -1 if the request has none
     is_anonymous  True if the request has neither a member id nor an instance id

@@ -69,7 +69,7 @@ def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
 
 def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
     """Returns a record of the group's current state. `assignments` contains the members' assignments by member id. A
-    member that is missing from it has no assignment."""
+    member that `assignments` does not contain has no assignment."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(

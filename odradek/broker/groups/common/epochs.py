@@ -67,7 +67,7 @@ class EpochGroup(ABC, Generic[M, S, T]):
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = FIRST_EPOCH
-        self.computed_ms = 0  # when the target assignment was computed; 0 if unknown
+        self.computed_ms = 0  # time at which the target assignment was computed; 0 if unknown
         self.members: dict[str, M] = {}
         self.targets: dict[str, T] = {}
         self.memory = memory
@@ -226,10 +226,9 @@ class EpochTurn(ABC, Generic[G, S]):
     def members_went(self) -> None:
         """Advances the epoch after members have left. If no members are left, the group needs no new target.
 
-        Therefore the target epoch of an empty group advances as well. It is recorded without a computation time, so
-        that the next member that joins gets its partitions immediately. Up to Kafka 4.3 the target epoch did not
-        advance, and the next member had to wait for the assignment interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2;
-        #s5-3, S1.
+        Therefore the target epoch of an empty group also advances. It is recorded without a computation time, so that
+        the next member that joins gets its partitions immediately. Up to Kafka 4.3, the target epoch did not advance,
+        and the next member had to wait for the assignment interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2; #s5-3, S1.
         """
         self.advance_epoch()
         if not self.group.members and self.registry.config.rules >= KafkaRules.KAFKA_4_4:

@@ -54,11 +54,11 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """Returns the protocol type that ListGroups reports, or None if it is not known yet."""
+        """The protocol type that ListGroups reports, or None if it is not known yet."""
 
     @property
     def state_name(self) -> str:
-        """Returns the name of the state that ListGroups reports."""
+        """The name of the state that ListGroups reports."""
 
     def subscription(self) -> Callable[[str], bool]:
         """Returns a function that reports whether the group is subscribed to a topic. Offsets of subscribed topics are
@@ -110,7 +110,7 @@ class PreparedRecord(NamedTuple):
     """A large record that was encoded and decoded ahead of the decision that writes it.
 
     key, value  the encoded record
-    content     the decoded value, which is what replaying the encoded record would produce
+    content     the decoded value, equal to the result of replaying the encoded record
     """
 
     key: bytes
@@ -123,7 +123,7 @@ class CoordinatorRecord:
     """A typed record of `__consumer_offsets`. A record without a value is a tombstone. Like outcomes, records are not
     frozen, so that they are created faster.
 
-    prepared  the record in encoded form, or None if the record is to be encoded when it is written
+    prepared  the record in encoded form, or None to encode the record when it is written
     """
 
     key: Message

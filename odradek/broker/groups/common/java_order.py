@@ -70,8 +70,8 @@ def in_timeline_order(names: Iterable[str]) -> list[str]:
     order.
 
     The high bits of the multiplied hash code select a slot. Within a slot, the most recently added name comes first.
-    Kafka's table does not shrink when names are removed. This function ignores that, because a restart of Kafka resets
-    the size anyway.
+    Kafka's table does not shrink when names are removed. This function derives the size from the current names, because
+    a restart of Kafka resets the size anyway.
     """
     last_first = [*names][::-1]
     bits = 2

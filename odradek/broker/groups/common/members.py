@@ -82,8 +82,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, what)
 
     def require_member(self, member_id: str, instance_id: str | None) -> M:
-        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID if there is no such member, or FENCED_INSTANCE_ID
-        if the instance id belongs to a different member id."""
+        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID if no member has this id, or FENCED_INSTANCE_ID if
+        the instance id belongs to a different member id."""
         if instance_id is not None:
             holder_id = self.static_members.get(instance_id)
             if holder_id is None:
