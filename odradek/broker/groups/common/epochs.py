@@ -28,7 +28,7 @@ Partitions = Mapping[bytes, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class EpochMemory:
-    """The state of a group that is not recorded.
+    """The part of a group's state that is not recorded.
 
     checked_version  version of the cluster metadata for which the group's metadata hash is known to be current; None if
                      it has not been checked yet

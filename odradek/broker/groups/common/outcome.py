@@ -1,6 +1,6 @@
 """The settings on which decisions about groups depend, and the outcomes of these decisions.
 
-An `Outcome` has no effect by itself. The caller appends its records, replays them, lets the core apply the rest, starts
+An `Outcome` only describes effects. The caller appends its records, replays them, lets the core apply the rest, starts
 the timers and sends the replies, in this order and within one turn of the event loop. Outcomes are not frozen, because
 creating a frozen object takes three times as long, and every request to a group creates one.
 """
@@ -20,7 +20,7 @@ from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 Token = object
-"""Represents a waiting request. The core stores the token and returns it; only the caller knows what it is."""
+"""A token that represents a waiting request. The core stores and returns the token; only the caller knows its type."""
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -57,17 +57,17 @@ class MigrationPolicy(Enum):
 
     @property
     def allows_upgrade(self) -> bool:
-        """Whether a classic group with members may become a consumer group."""
+        """True if a classic group with members can become a consumer group."""
         return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
 
     @property
     def allows_downgrade(self) -> bool:
-        """Whether a consumer group may become a classic group with members."""
+        """True if a consumer group can become a classic group with members."""
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
     @property
     def allows_mixed_groups(self) -> bool:
-        """Whether a member that uses the classic protocol may join a consumer group."""
+        """True if a member that uses the classic protocol can join a consumer group."""
         return self is not MigrationPolicy.DISABLED
 
 
@@ -100,7 +100,7 @@ class StreamsConfig:
     """The broker's settings for streams groups. Fields are named as in `ConsumerConfig`, but the omitted prefix is
     `group.streams.`.
 
-    keeps_descriptions  whether the broker asks members for descriptions of their topology
+    keeps_descriptions  whether the broker requests descriptions of their topology from members
     """
 
     max_size: int = 2_147_483_647

@@ -227,7 +227,7 @@ def _common_protocol(group: ConsumerGroup, member: ConsumerMember) -> str:
 
 def _check_protocol_names(group: ConsumerGroup, member: ConsumerMember, request: SyncGroupRequest) -> None:
     """Raises INCONSISTENT_GROUP_PROTOCOL if the request contains a different protocol type or name. Older request
-    versions contain neither."""
+    versions contain neither field."""
     name = _common_protocol(group, member)
     for requested, actual in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
         if requested is not None and requested != actual:

@@ -32,9 +32,9 @@ class ResolvedRegex(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMemory(EpochMemory):
-    """The state of a consumer group that is not recorded.
+    """The part of a consumer group's state that is not recorded.
 
-    refreshed_ms       when the group's regular expressions were last resolved
+    refreshed_ms       time at which the group's regular expressions were last resolved
     refreshed_version  the version of the cluster metadata at that time
     rejoining          members that use the classic protocol and were asked to rejoin, but have not rejoined yet
     may_see            returns whether the client that requested the pending resolution may see a topic; None if no

@@ -61,7 +61,7 @@ class ConsumerHeartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Whether the request contains all fields. If it does, the response contains the whole assignment."""
+        """True if the request contains all fields. The response then contains the complete assignment."""
         request = self.request
         return request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != UNCHANGED_MS
@@ -170,7 +170,7 @@ def _apply_request(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerM
 def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
     """Records the member's new subscription. Returns whether the subscription has changed.
 
-    The group's epoch advances if the subscription, the topics or the preferred assignor have changed. Up to Kafka 4.3
+    The group's epoch advances if the subscription, the topics or the preferred assignor have changed. Up to Kafka 4.3,
     the preferred assignor did not matter: docs/spec/kafka-4.4.md#s5-1, C3.
     """
     # Everything that depends on the old state is read before `turn.write`, which changes the group or replaces it with

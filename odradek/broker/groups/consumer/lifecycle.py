@@ -37,7 +37,7 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
     """Starts the timers after loading. Members keep their epochs. Each member gets a full session timeout to send its
-    next heartbeat. A member that still has to give up partitions gets a full rebalance timeout for that."""
+    next heartbeat. A member that still has to give up partitions gets a full rebalance timeout to do so."""
     assert isinstance(group, ConsumerGroup)
     turn = ConsumerTurn(registry, group, now_ms)
     for member in group.members.values():

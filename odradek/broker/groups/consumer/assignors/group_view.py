@@ -39,7 +39,7 @@ class GroupView:
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether all members are subscribed to the same topics."""
+        """True if all members are subscribed to the same topics."""
         return len({subscriber.topic_ids for subscriber in self.subscribers.values()}) <= 1
 
     def in_hash_order(self) -> list[Subscriber]:

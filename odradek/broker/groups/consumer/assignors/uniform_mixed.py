@@ -2,8 +2,8 @@
 
 First, members keep the partitions that they own and are still subscribed to. Then, topic by topic, each unowned
 partition goes to the subscriber with the fewest partitions. Finally, in repeated rounds over the topics, partitions
-move from the subscribers with the most partitions to the subscribers with the fewest, until that no longer improves the
-balance. For the same input, Kafka 4.3.1 computes the same result.
+move from the subscribers with the most partitions to the subscribers with the fewest, until further moves no longer
+improve the balance. For the same input, Kafka 4.3.1 computes the same result.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class MixedAssignment:
                     self._assign_partition(topic_id, partition, loads.next_least_loaded())
 
     def _balance(self, topic_ids: Collection[bytes]) -> None:
-        """Balances one topic after the other, in rounds. Stops after a whole round in which no partition has moved, or
-        after MAX_ROUNDS rounds."""
+        """Balances the topics one after another, in rounds. Stops after a complete round in which no partition has
+        moved, or after MAX_ROUNDS rounds."""
         ordered = self._in_order(topic_ids)
         last_moved: int | None = None
         for _ in range(MAX_ROUNDS):
