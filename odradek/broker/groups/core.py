@@ -1,5 +1,5 @@
-"""All groups of one `__consumer_offsets` partition. This module only makes decisions: it uses no clock, reads no files
-and never waits.
+"""The core of one `__consumer_offsets` partition, which makes all decisions about the partition's groups. The core uses
+no clock, reads no files and never waits.
 
 State changes in two ways: `replay` applies records, and `settle` applies the part of a decision that is not recorded,
 after the decision's records have been written. A request method only makes a decision; its caller appends
@@ -257,8 +257,7 @@ class GroupCore:
         return describe_share_group(self.registry, group_id)
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        """Returns the share group with this id. Returns None if there is no such group, or if the group has another
-        type."""
+        """Returns the share group with this id. Returns None if the group does not exist or has another type."""
         group = self.registry.groups.get(group_id)
         return group if isinstance(group, ShareGroup) else None
 
@@ -493,8 +492,8 @@ class GroupCore:
         return Outcome(records=records, timers=timers, may_split=True, counted=counted)
 
     def expires_ms(self) -> int | None:
-        """Returns the earliest time at which `expire` may have something to remove: 0 if that may be now, None if there
-        is no such time."""
+        """Returns the earliest time at which `expire` can have something to remove. Returns 0 if a group can be removed
+        now, or None if nothing will expire."""
         found: int | None = None
         for group_id, group in self.registry.groups.items():
             if group.keeps_offsets:

@@ -1,6 +1,6 @@
 """The committed offsets of one `__consumer_offsets` partition, and the offsets that are pending in open transactions.
 
-This module contains only the state, all of which comes from records. Requests are handled in `offset_requests.py`.
+This module contains only state, which it derives from records. Requests are handled in `offset_requests.py`.
 """
 
 from __future__ import annotations

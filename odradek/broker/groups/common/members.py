@@ -162,8 +162,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
 
     @abstractmethod
     def held_since(self, member: M) -> Callable[[str, int], int | None]:
-        """Returns a function that takes a topic and a partition. It returns the epoch at which the member received the
-        partition, or None if the member does not hold the partition."""
+        """Returns a function that takes a topic and a partition. The function returns the epoch at which the member
+        received the partition, or None if the member does not hold the partition."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:

@@ -24,7 +24,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 @dataclass(frozen=True, slots=True)
 class ShareMemory(EpochMemory):
-    """The state of a share group that is not recorded.
+    """The part of a share group's state that is not recorded.
 
     initializing_since  time in ms at which this broker process last asked the share coordinator to initialise state;
                         None if it has not done so yet

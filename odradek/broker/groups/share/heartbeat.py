@@ -141,7 +141,7 @@ def _answer_member(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -
 
 
 def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
-    """Gives the member its whole target assignment immediately, except for topics that do not exist or to which the
+    """Gives the member its complete target assignment immediately, except for topics that do not exist or to which the
     member is not subscribed."""
     group = turn.group
     ids = {topic.topic_id for name in member.topics if (topic := turn.cluster.topic(name)) is not None}

@@ -38,7 +38,7 @@ class StateRequest(NamedTuple):
     leader of the partition chooses it.
 
     if_missing  partitions to initialise only if they have no state yet; after a power failure, the group may have lost
-                the record that says they are initialised
+                the record of their initialisation
     """
 
     state_epoch: int
@@ -80,8 +80,7 @@ def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
     after the last initialised one.
 
     The group must deliver these partitions from the beginning, regardless of `share.auto.offset.reset`. Otherwise,
-    records written before the first fetch would be lost. Up to Kafka 4.3 they were lost: docs/spec/kafka-4.4.md#s5-3,
-    S2.
+    records written before the first fetch would be lost, as they were up to Kafka 4.3: docs/spec/kafka-4.4.md#s5-3, S2.
     """
     initialized = turn.group.state.initialized.get(topic.topic_id)
     if not initialized or turn.registry.config.rules < KafkaRules.KAFKA_4_4:
@@ -112,8 +111,8 @@ def state_begun(
 
 def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: bool) -> ShareGroup | None:
     """Returns the group after checking that its offsets may be changed. Returns None if the group does not exist and
-    `may_be_missing` is set. Raises GROUP_ID_NOT_FOUND if there is no such share group, or NON_EMPTY_GROUP if it has
-    members."""
+    `may_be_missing` is set. Raises GROUP_ID_NOT_FOUND if no share group has this id, or NON_EMPTY_GROUP if the group
+    has members."""
     group = registry.groups.get(group_id)
     if group is None:
         if may_be_missing:

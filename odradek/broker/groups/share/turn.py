@@ -97,8 +97,8 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         self.arm(TimerKind.SESSION, timeout_ms, member.member_id)
 
     def remove(self, members: Iterable[ShareMember]) -> None:
-        """Removes members that have left or whose sessions have expired. The records that they have acquired are
-        released by the partition leaders."""
+        """Removes members that have left or whose sessions have expired. The partition leaders release the records that
+        these members have acquired."""
         group_id = self.group.group_id
         for member in members:
             self.write(*member_tombstones(group_id, member.member_id))

@@ -20,7 +20,7 @@ MAX_NAMED_TOPICS = 3  # maximum number of topics listed in the text of a status
 class ConfiguredTopology:
     """The result of comparing a topology with the existing topics.
 
-    status       why no tasks can be assigned, or None if the topology is ready
+    status       the reason why no tasks can be assigned, or None if the topology is ready
     task_counts  the number of tasks of each subtopology; empty if source topics are missing or topics are wrongly
                  partitioned
     internal     the internal topics by name, with the partition counts that they should have
@@ -39,7 +39,7 @@ class ConfiguredTopology:
 
     @property
     def stateful(self) -> frozenset[str]:
-        """Returns the ids of the subtopologies whose tasks can have standby tasks."""
+        """The ids of the subtopologies whose tasks can have standby tasks."""
         return frozenset(each.subtopology_id for each in self.topology.subtopologies.values() if each.is_stateful)
 
     def check_owned(self, owned: TaskRoles) -> None:

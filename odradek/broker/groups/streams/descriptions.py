@@ -46,8 +46,8 @@ class DescriptionStatus(Enum):
 
 
 def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
-    """Returns whether the heartbeat response should request a topology description from this member. In that case, also
-    records in memory that no member of the group is asked again before a pause has passed."""
+    """Returns whether the heartbeat response should request a topology description from this member. If so, also stores
+    the earliest time at which the next member of the group can be asked."""
     group = turn.group
     memory, topology = group.memory, group.topology
     if (
@@ -82,8 +82,8 @@ def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
 def begin_description(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """First step of StreamsGroupTopologyDescriptionUpdate: checks the request, and records that a description is about
-    to be stored."""
+    """Handles the first step of StreamsGroupTopologyDescriptionUpdate. Checks the request, and records that a
+    description is about to be stored."""
     group = _group(registry, request.group_id)
     group.require_member(request.member_id, None)
     current = NO_TOPOLOGY_EPOCH if group.topology is None else group.topology.epoch
@@ -97,16 +97,16 @@ def begin_description(
 def description_stored(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """Second step of StreamsGroupTopologyDescriptionUpdate: stores the description in memory, and records the topology
-    epoch of the description."""
+    """Handles the second step of StreamsGroupTopologyDescriptionUpdate. Stores the description in memory, and records
+    the topology epoch of the description."""
     turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=request.topology_description))
     return replace(_record_described_epoch(turn, request.topology_epoch), counted=((DESCRIPTIONS_SET, 1),))
 
 
 def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """First step of removing a group's description before the group is deleted: records that the description may or may
-    not exist. Raises NON_EMPTY_GROUP if the group has members."""
+    """Handles the first step of removing a group's description before the group is deleted. Records that the
+    description may or may not exist. Raises NON_EMPTY_GROUP if the group has members."""
     group = _group(registry, group_id)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -114,7 +114,8 @@ def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcom
 
 
 def confirm_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """Second step of removing a group's description: discards the description, and records that the group has none."""
+    """Handles the second step of removing a group's description. Discards the description, and records that the group
+    has none."""
     turn = StreamsTurn(registry, _group(registry, group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=None))
     return replace(_record_described_epoch(turn, NO_TOPOLOGY_EPOCH), counted=((DESCRIPTIONS_DELETED, 1),))
@@ -159,8 +160,8 @@ def _nodes(description: wire.TopologyDescription) -> Iterator[wire.TopologyDescr
 
 
 def described_topology(group: StreamsGroup) -> tuple[DescriptionStatus, answer.TopologyDescription | None]:
-    """Returns the status and the topology description for the response to StreamsGroupDescribe. If no description is
-    stored, the status says so, and the description is None."""
+    """Returns the status and the topology description for the response to StreamsGroupDescribe. Returns NOT_STORED and
+    None if no description is stored."""
     description = group.memory.description
     if description is None:
         return DescriptionStatus.NOT_STORED, None

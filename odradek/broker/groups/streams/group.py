@@ -47,7 +47,7 @@ class FailedCreation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamsMemory(EpochMemory):
-    """The state of a streams group that is not recorded.
+    """The part of a streams group's state that is not recorded.
 
     configured        the result of comparing the topology with the existing topics; None before the first comparison
     is_delayed        whether the first target waits for the end of `streams.initial.rebalance.delay.ms`
@@ -58,7 +58,7 @@ class StreamsMemory(EpochMemory):
     being_created     internal topics that are being created
     failed            internal topics whose creation has recently failed, by name
     description       the topology description that a member has sent, or None
-    times_asked       how many times the broker has requested a description
+    times_asked       the number of times that the broker has requested a description
     ask_again_ms      the earliest time at which the broker may request a description again
     """
 
@@ -119,8 +119,8 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
     # Offsets.
 
     def held_since(self, member: StreamsMember) -> Callable[[str, int], int | None]:
-        """Returns a function that takes a topic and a partition. It returns the epoch at which the member received the
-        partition, or None if the member does not hold the partition.
+        """Returns a function that takes a topic and a partition. The function returns the epoch at which the member
+        received the partition, or None if the member does not hold the partition.
 
         A partition belongs to the task with the same number in each subtopology that reads the topic.
         """

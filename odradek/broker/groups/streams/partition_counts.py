@@ -1,4 +1,4 @@
-"""Decides how many partitions the internal topics of a topology have.
+"""Determines the partition counts of a topology's internal topics.
 
 As in Kafka, subtopologies are visited in the order of a Java hash map, because the result can depend on the order: the
 first subtopology that writes to a repartition topic determines its partition count, even if a later subtopology would
@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class WronglyPartitioned(Exception):
-    """Raised if topics that must have the same number of partitions do not. The message is sent to the client."""
+    """Raised if topics must have the same number of partitions but do not. The message is sent to the client."""
 
     @property
     def status(self) -> Status:
@@ -30,7 +30,7 @@ class PartitionCounts:
     existing  the actual partition counts of the topics that exist, which include all source topics
     decided   the computed partition counts of internal topics, even if the topic exists with another count
 
-    The constructor raises WronglyPartitioned if topics do not have the same number of partitions although they must, or
+    The constructor raises WronglyPartitioned if topics must have the same number of partitions but do not, or
     STREAMS_INVALID_TOPOLOGY if the partition counts cannot be derived from the topology.
     """
 

@@ -82,7 +82,7 @@ def _move_towards_target(
 ) -> StreamsMember:
     assigned, target = member.assigned, goal.target
     active = _intersection(assigned.active, target.active)
-    # A standby task that is to become active is kept until the active task is free.
+    # A standby task that will become active is kept until the active task is free.
     standby = _union(_intersection(assigned.standby, target.standby), _intersection(assigned.standby, target.active))
     warmup = _union(_intersection(assigned.warmup, target.warmup), _intersection(assigned.warmup, target.active))
     revoking = HeldTasks(
@@ -91,7 +91,7 @@ def _move_towards_target(
         _difference(assigned.warmup, warmup),
     )
     if revoking and (owned is None or _overlaps_any_role(owned, revoking)):
-        # An active task that is to become a standby task of the same member is available immediately, because no other
+        # An active task that will become a standby task of the same member is available immediately, because no other
         # member holds it.
         standby = _union(standby, _intersection(revoking.active, target.standby))
         return replace(

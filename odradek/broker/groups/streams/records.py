@@ -45,11 +45,11 @@ BEING_STORED = -2
 class GroupMetadata(NamedTuple):
     """The content of the record of type 17.
 
-    validated_topology_epoch  the topology for which all topics were found; NO_TOPOLOGY_EPOCH if some are missing
+    validated_topology_epoch  epoch of the topology whose topics were all found; NO_TOPOLOGY_EPOCH if some are missing
     assignment_settings       the settings of the last target assignment, by name without the prefix `streams.`
-    described_topology_epoch  the topology whose description is stored; BEING_STORED if the description may or may not
-                              be stored
-    refused_topology_epoch    the topology whose description was refused permanently
+    described_topology_epoch  epoch of the topology whose description is stored; BEING_STORED if the description may or
+                              may not be stored
+    refused_topology_epoch    epoch of the topology whose description was refused permanently
     """
 
     epoch: int

@@ -18,7 +18,7 @@ from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """An internal topic of an application. The broker creates it.
+    """An internal topic of an application. Internal topics are created by the broker.
 
     partitions          0 if the broker decides
     replication_factor  0 or less for the broker's default
@@ -85,7 +85,7 @@ class Topology:
         return frozenset(name for each in self.subtopologies.values() for name in each.required_topics())
 
     def read_topics(self) -> frozenset[str]:
-        """Returns the topics that the tasks read, which are the topics to which the group counts as subscribed."""
+        """Returns the topics that the tasks read. The group is treated as subscribed to these topics."""
         return frozenset(name for each in self.subtopologies.values() for name in each.read_topics())
 
 

@@ -307,7 +307,7 @@ class _Assignment:
 
     def _previous(self, task: Task) -> _Member | None:
         """Returns a member that previously had the task, in any role, and can now get it as a standby task. Returns
-        None if there is no such member."""
+        None if no member can."""
         owner = self.owners.get(task)
         if owner is not None and task not in owner.process.tasks and owner.load < self.task_quota.each:
             return owner
