@@ -328,7 +328,7 @@ class Broker:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the broker has no work in progress, apart from requests that wait for clients or for time to pass."""
+        """True if the broker has no work in progress, apart from requests that wait for clients or for time to pass."""
         threads = (self.workers, self.codec_thread, self._decompression_threads, self._sync_threads)
         return self._loading == 0 and all(each.is_idle for each in threads)
 

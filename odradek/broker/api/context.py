@@ -100,7 +100,7 @@ class Meter(Protocol):
 
     @property
     def is_throttled_for_fetches(self) -> bool:
-        """Whether the client had already exceeded its fetch quota before this request."""
+        """True if the client had already exceeded its fetch quota before this request."""
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """Charges the client for partitions that it asks to create or delete. Can raise THROTTLING_QUOTA_EXCEEDED; see

@@ -127,7 +127,7 @@ class MeteredRequest(PendingRequest[B]):
 
     @property
     def is_throttled_for_fetches(self) -> bool:
-        """Whether the client had already exceeded its fetch quota before this request."""
+        """True if the client had already exceeded its fetch quota before this request."""
         return self._client.record_fetch(0, self._dispatcher.now_ms()) > 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:

@@ -125,7 +125,7 @@ class Shard(Generic[C]):
 
     @property
     def is_away(self) -> bool:
-        """Whether all requests, including future ones, are refused."""
+        """True if all requests, including future ones, are refused."""
         return self._core is None and self._refusal_code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     @property

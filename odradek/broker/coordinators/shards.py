@@ -161,7 +161,7 @@ class Shards(Generic[C, L]):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether every usable partition is loaded."""
+        """True if every usable partition is loaded."""
         return all(shard.is_loaded for shard in self)
 
     def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
@@ -171,7 +171,7 @@ class Shards(Generic[C, L]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the log of every partition is usable."""
+        """True if the log of every partition is usable."""
         return len(self._shards) + len(self._empty) == self._partition_count
 
     @property

@@ -247,7 +247,7 @@ class TransactionCoordinator:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether every partition is loaded."""
+        """True if every usable partition is loaded."""
         return self.shards.is_loaded
 
     # Requests. Each request is answered immediately or once its records are durable. A refusal is raised as KafkaError.

@@ -125,7 +125,7 @@ class Cluster:
 
     @property
     def is_restarting(self) -> bool:
-        """Whether the broker is down because a call is starting, stopping or restarting it."""
+        """True if the broker is down because a call is starting, stopping or restarting it."""
         return self.serving is None and self.changing.locked()
 
     def require_there(self) -> None:

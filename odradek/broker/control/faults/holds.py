@@ -58,7 +58,7 @@ class Holds:
 
     @property
     def are_many(self) -> bool:
-        """Whether so many requests are waiting that requests of disconnected clients should be dropped."""
+        """True if so many requests are waiting that requests of disconnected clients should be dropped."""
         return sum(map(len, self._waiting.values())) > MANY
 
     def as_json(self) -> list[dict[str, object]]:

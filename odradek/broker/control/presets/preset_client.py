@@ -242,7 +242,7 @@ class PresetClient:
 
     @property
     def _adds_by_produce(self) -> bool:
-        """Whether transactions follow KIP-890, so that a Produce request adds its partitions to the transaction."""
+        """True if transactions follow KIP-890, so that a Produce request adds its partitions to the transaction."""
         return self.broker.metadata.image.features.get("transaction.version", 0) >= 2
 
 

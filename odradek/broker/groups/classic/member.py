@@ -36,7 +36,7 @@ class ClassicMember:
 
     @property
     def shows_life_by_waiting(self) -> bool:
-        """Whether the member's session cannot expire because one of its requests is waiting for a response. The member
+        """True if the member's session cannot expire because one of its requests is waiting for a response. A member
         cannot send heartbeats while it waits. The session of a new member can expire even then."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 

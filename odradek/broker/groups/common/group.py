@@ -83,7 +83,7 @@ class Group(Protocol):
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether the group's current state prevents all of its offsets from expiring."""
+        """True if the group's current state prevents all of its offsets from expiring."""
 
     @property
     def idle_since_ms(self) -> int | None:

@@ -36,7 +36,7 @@ class ReconciledMember(Protocol):
     def previous_epoch(self) -> int: ...
     @property
     def is_stable(self) -> bool:
-        """Whether the member has received its whole target and has nothing left to give up."""
+        """True if the member has received its complete target and has nothing left to give up."""
 
     def require_epoch(self, epoch: int) -> None:
         """Raises KafkaError unless this is the member's epoch."""

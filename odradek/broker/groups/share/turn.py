@@ -40,7 +40,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the target and the share state are known to be complete, because neither the cluster nor the group
+        """True if the target and the share state are known to be complete, because neither the cluster nor the group
         has changed since the last check."""
         return self.group.settled_version == self.cluster.version
 

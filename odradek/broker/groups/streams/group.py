@@ -101,12 +101,12 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the most recent check found all topics of the topology."""
+        """True if the most recent check found all topics of the topology."""
         return self.topology is not None and self.metadata.validated_topology_epoch == self.topology.epoch
 
     @property
     def has_description(self) -> bool:
-        """Whether a topology description is stored, or is being stored or removed."""
+        """True if a topology description is stored, or is being stored or removed."""
         return self.metadata.described_topology_epoch != NO_TOPOLOGY_EPOCH
 
     def topics_of(self, member: StreamsMember) -> frozenset[str]:

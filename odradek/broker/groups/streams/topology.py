@@ -54,7 +54,7 @@ class Subtopology:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether tasks of this subtopology have state and can therefore have standby tasks."""
+        """True if tasks of this subtopology have state and can therefore have standby tasks."""
         return bool(self.changelog_topics)
 
     def read_topics(self) -> Iterator[str]:
