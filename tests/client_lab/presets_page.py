@@ -128,9 +128,9 @@ def page(
     presets = list(dict.fromkeys(preset for preset, _ in found))
     shown = f"{len(presets)} of {len(PRESETS)} [presets](../odradek/broker/control/presets/table.py)"
     yield f"The short programs of [verdicts.md](verdicts.md) ran in {shown},"
-    yield "each against a fresh broker, and [`odradek judge`](judge.md) judged them. A number says how many rules were"
-    yield "kept; a rule that was broken is named; –: the client did not meet the preset. What a preset holds goes on"
-    yield f"after {HELD_S} s.\n"
+    yield "each against a fresh broker, and [`odradek judge`](judge.md) judged them. A cell has the number of rules"
+    yield "that the client kept, and the names of those that it broke. – means that the client did not meet the preset."
+    yield f"Holds of a preset were released after {HELD_S} s.\n"
     yield f"| preset | {' | '.join(tour.name for tour in tours)} |"
     yield f"|---|{'---|' * len(tours)}"
     for preset in presets:
