@@ -1,7 +1,7 @@
 """Measures the CPU time of authorization in µs: `python -m bench.authorization`.
 
-The program prints the time of one authorization decision. It also prints the time of a Produce request of 1 KiB, from
-its frame to its response, both without an authorizer and with an authorizer that has 1,000 ACLs.
+The program prints the time of one authorization decision, and the time of a Produce request of 1 KiB from its frame to
+its response. It measures the request without an authorizer, and with an authorizer that has 1,000 ACLs.
 
 `--count N [--authorizer]` only sends N Produce requests, so that `valgrind --tool=callgrind` can count instructions. To
 exclude the start-up cost, subtract the counts for two values of N.

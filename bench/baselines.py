@@ -44,8 +44,8 @@ def bare_interpreter(share: float) -> Mapping[str, float]:
 
 
 def loopback(share: float) -> Mapping[str, float]:
-    """Sends bytes through one TCP connection in pieces of 64 KiB, between two threads. In the first run, the receiver
-    appends the bytes to a file. In the second run, it discards them."""
+    """Measures a TCP connection between two threads, which transfers pieces of 64 KiB. The receiver appends the bytes
+    to a file in the first run, and discards them in the second run."""
     with tempfile.TemporaryFile() as file:
         produced_s = _through(int(3e8 * share), file.write)
     consumed_s = _through(int(1e9 * share), len)
@@ -76,7 +76,7 @@ def _through(size_bytes: int, keep: Callable[[memoryview], object]) -> float:
 
 
 def echo(share: float) -> Mapping[str, float]:
-    """Sends requests of 100 bytes between two C programs, one at a time. Raises NoCompiler."""
+    """Measures requests of 100 bytes between two C programs, one at a time. Raises NoCompiler."""
     return RawLoad(100, connections=1, in_flight=1).baseline(share)
 
 

@@ -40,7 +40,7 @@ from tests.support.wire import Wire
 
 CALLS = 100  # number of calls of each kind
 PARTITIONS, FILLED_BYTES = 100, 10_000_000  # partitions and bytes of the copied cluster
-NEIGHBOURS = (100, 1_000)  # partition counts of the clusters that disturb another one
+NEIGHBOURS = (100, 1_000)  # partition counts of the clusters that disturb another cluster
 CALLS_BESIDE = 12
 SETTLING_S = 0.02
 TURNS, FIRST_TURNS = 60, 5
@@ -106,7 +106,7 @@ def fill(cluster: Cluster, partitions: int = PARTITIONS) -> None:
 def calls(process: ControlledProcess) -> None:
     odradek = process.odradek
     made: list[Cluster] = []
-    odradek.cluster().delete()  # The first cluster also imports modules, so it does not count.
+    odradek.cluster().delete()  # The first cluster also imports modules, so it is not measured.
     creates = [timed(lambda: made.append(odradek.cluster())) for _ in range(CALLS)]
     print_times("create", creates)
     firsts = [timed(partial(first_answer, each.bootstrap)) for each in made]
@@ -176,8 +176,8 @@ def others(work: Path, with_kafka: bool) -> None:
 
 
 def control(work: Path) -> None:
-    """Compares brokers without control, with control, and with control that keeps requests. They take turns, and only
-    the quietest turns of each broker count."""
+    """Compares brokers without control, with control, and with control that keeps requests. The brokers take turns, and
+    only the quietest turns of each broker are compared."""
     with ExitStack() as stack:
         sides = [
             stack.enter_context(

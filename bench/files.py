@@ -1,8 +1,8 @@
-"""Measures how fast logs are read from their files, by `odradek inspect check` and as columns of records.
+"""Measures how fast `odradek inspect check` checks logs, and how fast logs are read into Arrow columns.
 
     python -m bench.files [--gigabytes 5] [--batch-bytes 16384] [--spark] [--keep DIR]
 
-Writes a topic with four partitions in segments of 256 MiB. Its records have 100 bytes and are in transactions; every
+Writes a topic with four partitions in segments of 256 MiB. The records of 100 bytes belong to transactions, and every
 tenth transaction is aborted. Then reads headers and CRCs, and after that all records into Arrow on one core. With
 --spark, also reads the topic with Spark, and measures the peak memory of all processes. The files are removed
 afterwards, unless --keep names a directory for them.

@@ -18,7 +18,8 @@ from tests.support.wire import Wire
 
 HEARTBEAT_VERSION: Final = 1
 DESCRIBE_VERSION: Final = 1
-# The client id in all requests of a Wire. A heartbeat with another client id would count as a change of the member.
+# The client id in all requests of a Wire. A heartbeat with another client id would be treated as a change of the
+# member.
 CLIENT_ID: Final = "wire"
 REBALANCE_TIMEOUT_MS: Final = 60_000
 ROUND_S: Final = 0.005  # pause after a round of heartbeats that changed nothing

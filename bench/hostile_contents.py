@@ -1,4 +1,4 @@
-"""Requests whose contents (patterns, names, ranges) are hostile, rather than the length of their arrays.
+"""Attacks whose requests have hostile contents (patterns, names, ranges), rather than long arrays.
 
 Each attack runs on a separate broker with suitable settings, because it leaves topics, ids or groups behind.
 `bench.hostile` measures another client of this broker.

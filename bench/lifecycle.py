@@ -25,7 +25,7 @@ CONNECTIONS = 2000
 FIRST_TOPIC = "first"
 
 
-_reserved: list[ReservedPort] = []  # the ports stay reserved until the run ends
+_reserved: list[ReservedPort] = []  # the ports remain reserved until the run ends
 
 
 def free_port() -> int:

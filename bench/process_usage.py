@@ -5,7 +5,7 @@ from pathlib import Path
 
 KIB = 1024
 MIB = 1024 * KIB
-# CPUCLOCK_SCHED is exact user and system time, whereas /proc/PID/stat counts ticks of 10 ms.
+# CPUCLOCK_SCHED measures user and system time exactly, whereas /proc/PID/stat counts ticks of 10 ms.
 CPU_CLOCK = 2
 
 

@@ -9,8 +9,8 @@ interval. The interval does not cover lasting differences between two processes,
 
 The load comes from this process, first with 16 requests at a time and then one at a time, and finally from librdkafka.
 
-With `--instructions`, callgrind counts the instructions of 300 requests per turn. This is less noisy than CPU time,
-which cannot resolve 1 %.
+With `--instructions`, callgrind counts the instructions of 300 requests per turn. The count is less noisy than CPU
+time, which cannot resolve 1 %.
 
 With `--samples`, perf takes 1,500 samples per second of CPU. The program prints the share of samples in which a broker
 with an attached judge works on its recording. Sampling needs the compiled variant. The samples do not include the code
@@ -45,12 +45,13 @@ from tests.support.broker_process import BrokerProcess
 FIRST_TURNS = 1
 RECORDS = 2_000
 TURN_S = 0.2
-# Seconds of load before a turn counts, so that blocks are already being sent as fast as they are recorded.
+# Seconds of load before the measurement of a turn begins. By then, blocks are sent as fast as they are recorded.
 LEAD_S = 0.06
 
 
 def librdkafka(bootstrap: str, stack: ExitStack) -> Turn:
-    """Sends records of 100 B from a producer to a group member, with the clients' default settings."""
+    """Returns a turn that sends records of 100 B from a producer to a group member, with the clients' default
+    settings."""
     name = stack.enter_context(topic(bootstrap, 6))
     producer = Producer({"bootstrap.servers": bootstrap})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name, "auto.offset.reset": "earliest"})

@@ -21,7 +21,8 @@ Figures = Mapping[str, float]
 
 
 class Comparison(Enum):
-    """The figures that a goal can compare Odradek's figure with. Each value is the unit of such a goal in the table."""
+    """The figures that a goal can compare Odradek's figure with. Each value is the unit that the table shows for the
+    goal."""
 
     KAFKA = "×"
     KFAKE = "× kfake"
@@ -84,7 +85,7 @@ class Measurement:
     rounds: int = 3
     kafka_rounds: int = 3
     kfake_rounds: int = 0
-    warms_up: bool = False  # An extra round runs first and does not count.
+    warms_up: bool = False  # An extra round runs first and is discarded.
     is_raw: bool = False  # needs the C programs
 
 

@@ -159,7 +159,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
 
 
 def print_progress(what: str) -> None:
-    """Prints what is being measured on the progress line of the measurement."""
+    """Appends the current step to the progress line of the measurement."""
     print(f" {what}", end="", flush=True)
 
 

@@ -103,7 +103,8 @@ class ShareConsumers:
 
 @dataclass(frozen=True, slots=True)
 class ShareTransactions:
-    """Members that accept each record in a separate transaction: TxnShareAcknowledge and EndTxn (KIP-1289)."""
+    """Measures members that accept each record in a separate transaction, with TxnShareAcknowledge and EndTxn
+    (KIP-1289)."""
 
     members: int
     transactions: int

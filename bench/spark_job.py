@@ -138,7 +138,7 @@ class Session:
         self._thread.start()
 
     def cpu_s(self) -> tuple[float, float]:
-        """Returns two numbers: the CPU seconds of the JVM, and those of all other processes in the session."""
+        """Returns the CPU seconds of the JVM, and the CPU seconds of all other processes in the session."""
         with self._lock:
             for folder in Path("/proc").iterdir():
                 if folder.name.isdecimal():

@@ -89,8 +89,8 @@ class Subject:
         return broker
 
     def variant(self, name: str, overrides: Mapping[str, object], port: int) -> "Subject":
-        """Returns a subject of the same kind with additional settings. There is one such subject per name. Ending this
-        subject ends it too."""
+        """Returns a subject of the same kind with additional settings. Later calls with the same name return the same
+        subject. It ends together with this subject."""
         if name not in self._variants:
 
             def make(data_dir: Path, _port: int) -> Broker:

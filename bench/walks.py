@@ -1,4 +1,4 @@
-"""Lists the files that a request passes, from its frame to its response:
+"""Lists the files that a request passes through, from its frame to its response:
 `python -m bench walks [OPERATION] [--functions]`.
 
 A broker runs in a thread of this process, and receives the requests of the operations in bench/guard. Each operation is

@@ -97,8 +97,8 @@ class Worker:
         """Commits the results and the acknowledgements of the jobs together. Returns False if nothing was committed.
 
         A FatalError is not caught. It ends the process, and the replacement of the process starts with
-        `init_transactions`. ProducerFenced is such an error. It is raised if the locks of the jobs expired before the
-        results were committed: the broker has then ended the transaction, and given the jobs to another worker.
+        `init_transactions`. ProducerFenced, for example, is raised if the locks of the jobs expired before the results
+        were committed: the broker has then ended the transaction, and given the jobs to another worker.
         """
         try:
             until_done(self.producer.begin_transaction)
@@ -114,7 +114,8 @@ class Worker:
         return True
 
     def result_of(self, job: ShareRecord) -> bytes:
-        """Does the actual work. It may run more than once per job, because workers die, but only one result counts."""
+        """Does the actual work. It may run more than once per job, because a worker may die, but only one result
+        counts."""
         time.sleep(0.02)
         return b"%s, %d. delivery" % (job.value, job.delivery_count)
 
@@ -122,7 +123,7 @@ class Worker:
 def until_done(step: Callable[[], object]) -> None:
     """Repeats a step until it succeeds.
 
-    After a RetriableError, the outcome is unknown. Even a commit may have succeeded. Therefore the step must be
+    After a RetriableError, the outcome is unknown: even a commit may have succeeded. Therefore the step must be
     repeated before anything else is done.
     """
     while True:
@@ -175,8 +176,8 @@ def show(broker: "Broker", jobs: int, kills: int, rng: random.Random) -> None:
                 kills -= 1
             replace_dead(running, broker.address)
             time.sleep(rng.uniform(0.2, 1.0))
-        # Results become visible before all markers are written to the queue, and the transaction of a dead worker stays
-        # open until the worker is replaced.
+        # Results become visible before all markers are written to the queue, and the transaction of a dead worker
+        # remains open until the worker is replaced.
         while left(broker.address) != (0, 0) and time.monotonic() - began < PATIENCE_S:
             replace_dead(running, broker.address)
             time.sleep(0.1)

@@ -33,7 +33,7 @@ from odradek.client.sync import Admin, Consumer, Producer
 TOPIC, GROUP = "payments", "ledger"
 PARTITIONS = 3
 PER_TRANSACTION = 50
-LEFT_OPEN = 10  # payments in a transaction that stays open while another broker takes over
+LEFT_OPEN = 10  # payments in a transaction that remains open while another broker takes over
 TRANSACTION_TIMEOUT_MS = 600_000  # longer than it takes another broker to take over
 START_TIMEOUT_S = 120
 PATIENCE_S = 60

@@ -72,7 +72,7 @@ class Side:
 
 
 def attempt(operation: Operation, before: Side, after: Side) -> Attempt:
-    """Measures both brokers in alternating turns. The order of the two brokers alternates too.
+    """Measures both brokers in turn. The order of the two brokers alternates.
 
     Raises NoBase if only `before` refuses the operation.
     """

@@ -2,7 +2,7 @@
 
 The two brokers take short turns. Other work on the machine can only increase the CPU time of a turn (because of caches
 or a shared core), so the quietest turns of each broker are compared. An operation that seems slower is measured again
-before it counts as slower.
+before it is reported as slower.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 MARGIN = 1.25  # highest accepted cost, relative to the cost at the base
-ATTEMPTS = 3  # An operation counts as slower only if all of these measurements show it.
-QUIETEST = 0.2  # share of the turns that count
+ATTEMPTS = 3  # An operation is slower only if all of these measurements show it.
+QUIETEST = 0.2  # share of the turns that are compared
 
 
 class Verdict(Enum):

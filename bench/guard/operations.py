@@ -1,7 +1,8 @@
 """The operations that the guard compares. They send requests over sockets, because the two commits share only the
 protocol, not code.
 
-Requests are sent in bursts, so that most of the measured work is the broker's own. Every response is checked.
+Requests are sent in bursts, so that most of the measured work is the broker's own. Every response to a burst is
+checked.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def produce(
 
 
 def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack], Turn]:
-    """Fetches the last batch of a partition, without a session."""
+    """Measures fetches of a partition's last batch, without a fetch session."""
 
     def begin(bootstrap: str, stack: ExitStack) -> Turn:
         name = stack.enter_context(topic(bootstrap, 1))

@@ -54,8 +54,8 @@ class Curve:
 
 
 def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
-    """Returns the smallest size such that the cost there and at all larger sizes is at least twice the cost at the
-    first size. Returns None if there is no such size."""
+    """Returns the smallest size from which on every cost is at least twice the cost at the first size, or None if there
+    is no such size."""
     found = None
     for size, value in zip(sizes, values, strict=True):
         if value < KNEE * values[0]:

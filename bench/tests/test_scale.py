@@ -29,7 +29,7 @@ CURVE = Curve(
         ([10.0, 11.0, 19.9], None),
         ([10.0, 20.0, 30.0], 10),
         ([10.0, 11.0, 20.0], 100),
-        ([10.0, 25.0, 12.0], None),  # the cost did not stay high, so other work on the machine must have raised it
+        ([10.0, 25.0, 12.0], None),  # the cost did not remain high, so other work on the machine must have raised it
         ([10.0, 25.0, 22.0], 10),
     ],
 )

@@ -1,4 +1,4 @@
-"""Reads Avro schemas as JSON documents, and copies them so that they need no references.
+"""Reads Avro schemas as JSON documents, and inlines the types that a schema references.
 
 This module uses no library, so that Spark can use the schemas of a registry without `odradek[registry]`.
 """
@@ -72,7 +72,8 @@ def _collect(schema: Json, space: str, definitions: dict[str, tuple[Json, str]])
 
 
 class _Inlining:
-    """Copies a document. The first use of a name becomes its definition, and later definitions become the name."""
+    """Copies a document. Writes out a definition where its type is first used, and only the name of the type
+    afterwards."""
 
     def __init__(self, definitions: Mapping[str, tuple[Json, str]]) -> None:
         self._definitions = definitions

@@ -1,9 +1,9 @@
 """Avro schemas: canonical text and compatibility checks. Two schemas are compatible if data written with one can be
 read with the other.
 
-Apache's `avro` parses and compares the schemas. The canonical text is the one that Avro's Java library produces and
-that Confluent's registry stores: JSON without white space, in which the properties of a type have a fixed order and a
-named type is written out only once.
+Apache's `avro` parses and compares the schemas. The canonical text is that of Avro's Java library, which Confluent's
+registry stores: JSON without white space, in which the properties of a type have a fixed order and a named type is
+written out only once.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class AvroSchema:
 
 
 class _WriterFields:
-    """A writer's record with an index of its fields by name. The library's own property rebuilds this index on each
-    access."""
+    """A writer's record that stores an index of its fields by name. The library's own property rebuilds the index on
+    each access."""
 
     def __init__(self, record: Any) -> None:
         self._record = record
@@ -88,7 +88,7 @@ class _AvroComparison(avro.compatibility.ReaderWriterCompatibilityChecker):
     ) -> Any:
         pair = id(reader), id(writer)
         if pair not in self._results:
-            # assumed while the comparison runs, for schemas that contain themselves
+            # assumes that the schemas are compatible while the comparison runs, because a schema may contain itself
             self._results[pair] = avro.compatibility.CompatibleResult
             self._results[pair] = self.calculate_compatibility(reader, writer, [*(location or ()), reference_token])
         return self._results[pair]
@@ -118,7 +118,7 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> AvroSchema:
 
 def _check_sizes(document: Json) -> None:
     """Raises ValueError if a record has too many fields. The library takes 9 s for 28,000 fields, which still fit into
-    the largest schema."""
+    a schema of the maximum size."""
     waiting = [document]
     while waiting:
         each = waiting.pop()
@@ -218,8 +218,8 @@ def _shortened(full_name: str, space: str) -> str:
 
 
 def _check_defaults(schema: Any, checked: set[int]) -> None:
-    """Raises ValueError if the default of a field is not a value of the field's type. Confluent's registry does the
-    same for a new schema."""
+    """Raises ValueError if the default of a field is not a value of the field's type. Confluent's registry also refuses
+    such defaults in new schemas."""
     if id(schema) in checked:
         return
     checked.add(id(schema))

@@ -36,11 +36,12 @@ class SchemaSource:
 
 class Facts(Protocol):
     def parsed(self, source: SchemaSource) -> ParsedSchema:
-        """Returns the parsed schema. Raises RegistryError if the schema is invalid, or NotGathered."""
+        """Returns the parsed schema. Raises RegistryError if the schema is invalid, or NotGathered if it has not been
+        parsed yet."""
 
     def differences(self, reader: SchemaSource, writer: SchemaSource) -> list[str]:
         """Returns the reasons why the reader's schema cannot read data of the writer's schema, which has the same type.
-        Raises NotGathered."""
+        Raises NotGathered if the schemas have not been compared yet."""
 
 
 @dataclass(slots=True)
@@ -102,8 +103,8 @@ class NotGathered(Exception):
 
 @dataclass(slots=True)
 class GatheredFacts:
-    """The facts that have been gathered for one request. A fact stays available, so every attempt to decide the request
-    makes progress."""
+    """The facts that have been gathered for one request. A fact remains available, so every attempt to decide the
+    request makes progress."""
 
     _found: dict[Question, Any] = field(default_factory=dict)
 

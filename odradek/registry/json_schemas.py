@@ -474,7 +474,7 @@ def _unnamed(schema: Json) -> list[Json]:
     """Returns the schemas that may apply to a property that `properties` does not name.
 
     This function does not determine which of the patterns match a name. Instead, a value has to fit the schemas of all
-    patterns. This refuses more schemas than necessary, but no pattern of a client is ever executed.
+    patterns. More schemas than necessary are refused as a result, but no pattern of a client is ever executed.
     """
     return [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties", True)]
 

@@ -1,9 +1,9 @@
 """Protobuf schemas: canonical text and compatibility checks. Two schemas are compatible if messages written with one
 can be read with the other.
 
-The rules are documented by Confluent. Fields are identified by their numbers. Fields may be added and removed unless
-they are required. A field's type may change to one with the same encoding. A field may not leave a oneof, and at most
-one field of a message may move into a new oneof.
+Confluent documents the rules. Fields are identified by their numbers. Fields may be added and removed unless they are
+required. A field's type may change to one with the same encoding. A field may not leave a oneof, and at most one field
+of a message may move into a new oneof.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _messages(messages: Mapping[str, Descriptor]) -> Iterator[Descriptor]:
 
 
 def _relative(message: Descriptor) -> str:
-    """Returns the name without the package, which may change."""
+    """Returns the name without the package, because the package may change."""
     package = message.file.package
     return message.full_name[len(package) + 1 :] if package else message.full_name
 

@@ -63,7 +63,7 @@ def _take_values(message: Message, pool: DescriptorPool, budget: DecodingBudget)
 
 def _in_any(message: Any, pool: DescriptorPool) -> list[Message]:
     """Returns a list with the message inside an Any. The list is empty if the type is not in the schema, because the
-    message cannot be shown then."""
+    message cannot be shown without its type."""
     try:
         inner = message_factory.GetMessageClass(pool.FindMessageTypeByName(message.type_url.rpartition("/")[2]))()
         inner.ParseFromString(message.value)
@@ -73,7 +73,7 @@ def _in_any(message: Any, pool: DescriptorPool) -> list[Message]:
 
 
 def encode(value: Json, schema: ProtobufSchema) -> bytes:
-    """Returns the bytes of the first message of the schema. Raises DoesNotFitSchema."""
+    """Encodes a JSON value as the first message of the schema. Raises DoesNotFitSchema."""
     message = message_factory.GetMessageClass(_message(schema, [0]))()
     try:
         json_format.ParseDict(value, message, descriptor_pool=schema.pool)

@@ -106,7 +106,7 @@ def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
 
 
 def _require_unicode(text: bytes, parsed: Json) -> None:
-    """Raises ValueError if a string contains half a surrogate pair, because no answer could contain the string."""
+    """Raises ValueError if a string contains half a surrogate pair, because no response could contain the string."""
     if rb"\u" not in text:
         return
     try:

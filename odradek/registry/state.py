@@ -100,7 +100,7 @@ class RegistryState:
             users.pop(place, None)
             if not users:
                 self.referenced.pop((reference.subject, reference.version), None)
-        if not self.places[version.schema_id]:  # no version has the schema any more; its id is never used again
+        if not self.places[version.schema_id]:  # no version has this schema any more, and its id is never reused
             del self.places[version.schema_id]
             if self.ids.get(version.text) == version.schema_id:
                 del self.ids[version.text]

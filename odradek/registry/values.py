@@ -57,13 +57,13 @@ class DecodingBudget:
     characters: int = sys.maxsize
 
     def take_values(self, count: int = 1) -> None:
-        """Takes this many values from the budget. Raises TooMuchToDecode if there are not enough left."""
+        """Deducts this many values from the budget. Raises TooMuchToDecode if too few values are left."""
         self.values -= count
         if self.values < 0:
             raise TooMuchToDecode("it contains more values than this registry decodes")
 
     def take_characters(self, count: int) -> None:
-        """Takes this many characters from the budget. Raises TooMuchToDecode if there are not enough left."""
+        """Deducts this many characters from the budget. Raises TooMuchToDecode if too few characters are left."""
         self.characters -= count
         if self.characters < 0:
             raise TooMuchToDecode("its JSON is longer than this registry decodes")

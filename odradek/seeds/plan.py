@@ -162,7 +162,7 @@ class SeedPlan:
         return self.schemas[0].place if self.schemas else next(places, None)
 
     def with_topics(self, topics: tuple[SeedTopic, ...]) -> SeedPlan:
-        """Returns a plan that contains these topics as well. Raises SeedError if a topic would be named twice."""
+        """Returns a plan that also contains these topics. Raises SeedError if a topic would be named twice."""
         named = {topic.name for topic in self.topics}
         for topic in topics:
             if topic.name in named:

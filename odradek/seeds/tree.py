@@ -264,7 +264,7 @@ class _Yaml:
         if tag is None or tag == "!":
             tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
         if tag not in SCALAR_TAGS:
-            return str(event.value)  # dates and times remain text as well
+            return str(event.value)  # dates and times also remain text
         try:
             value = self._loader.construct_object(yaml.ScalarNode(tag, event.value, event.start_mark))
         except ValueError as error:

@@ -68,8 +68,8 @@ class LedgerEntry:
 
     doomed          ids of transactions that some process may be aborting
     is_finished     whether all parts have ended, so that they need not be looked up at the broker
-    expires_ms      when the key of a batch write may be used again; None for a stream
-    digest_version  how `digest` was computed. A record without this field was written before the digest had versions.
+    expires_ms      time at which the key of a batch write may be used again; None for a stream
+    digest_version  version of the digest algorithm. A record without this field predates the versions of the digest.
     """
 
     sink: str
@@ -260,8 +260,8 @@ class SinkState:
         return min((each.started_ms for each in self.open if each.started_ms is not None), default=None)
 
     def verdict(self, transactional_id: str) -> str:
-        """Returns how `recover` ends a transaction. It commits a transaction that the ledger has decided, and aborts
-        any other transaction."""
+        """Returns how `recover` ends a transaction: COMMIT if the ledger has decided the transaction, and otherwise
+        ABORT."""
         return verdict(self.entry, transactional_id)
 
 

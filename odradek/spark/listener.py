@@ -5,7 +5,7 @@ The sink works without the listener. However, if a query is stopped in the middl
 sink (docs/spec/spark.md#s3). Without the listener, readers of committed records would then wait for the prepared
 transactions until the query is started again, or `odradek spark recover` is run.
 
-The listener recovers only the run that has terminated, because the query may have been started again since.
+The listener recovers only the run that has terminated, because the query may have been started again since then.
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[O
 
 
 def require_records(bound: Bound, times: Offsets, without: list[TopicPartition]) -> None:
-    """Raises OptionError if the bound requires a record, as it does by default in Spark, and there are partitions
-    `without` one."""
+    """Raises OptionError if the bound requires a record, as it does by default in Spark, and the partitions in
+    `without` have none."""
     if bound.needs_record and without:
         named = ", ".join(f"{each.topic}-{each.partition} ({times[each]})" for each in sorted(without))
         raise OptionError(
@@ -210,7 +210,7 @@ def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
 def losses(
     position: StreamPosition, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets
 ) -> list[str]:
-    """Describes, in a sentence each, how the topics have shrunk since the checkpoint.
+    """Returns a sentence for each topic or partition that has lost records since the checkpoint.
 
     latest    latest offsets of all existing partitions
     earliest  earliest offsets of the partitions that are not in the checkpoint

@@ -1,7 +1,7 @@
 """Parses the options of `format("odradek")`. They have the names, the JSON and the defaults of Spark's Kafka source
 (docs/spec/spark.md#s8).
 
-An option that the client does not support, or that has no meaning here, is refused by name instead of ignored.
+An option that the client does not support, or that has no meaning here, is refused by name instead of being ignored.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _BOTH = {
 }
 _OWN = ("kafka.bootstrap.servers", "kafka.isolation.level")
 
-# Options of the source and of the sink. Each of the two also accepts the options of the other, so that a program may
-# pass the same options to both.
+# Options of the source and of the sink. The source also accepts the options of the sink, and vice versa, so that a
+# program can pass the same options to both.
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _SOURCE = (
@@ -117,7 +117,7 @@ class Bound:
 
     @property
     def is_latest(self) -> bool:
-        """Whether the bound of any partition is its end, rather than an offset or a timestamp."""
+        """True if the bound of any partition is its end, rather than an offset or a timestamp."""
         by_time = self.timestamp_ms is not None or bool(self.timestamps_ms)
         return not by_time and (self.everywhere == LATEST or LATEST in self.offsets.values())
 
@@ -244,7 +244,7 @@ def is_of_files(options: Mapping[str, str]) -> bool:
 
 def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, *_SINK)) -> None:
     """Raises OptionError for an option that is neither in `known` nor an option of Spark. Names are case-insensitive.
-    Options `kafka.*` are checked elsewhere."""
+    Options whose names begin with `kafka.` are checked elsewhere."""
     names = {name.lower(): name for name in (*known, *_OF_SPARK)}
     for name, reason in _MEANINGLESS.items():
         if _of((name,), options):

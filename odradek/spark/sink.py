@@ -255,7 +255,7 @@ def _on_background_loop(work: Coroutine[Any, Any, None]) -> None:
 
 async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
     """Erases the sink's record if `everything` is True, and otherwise the records of expired keys. If that fails, only
-    logs a warning, because the write is complete whether or not the records stay in the ledger."""
+    logs a warning, because the write is complete whether or not the records remain in the ledger."""
     from odradek.spark.ledger import LeaseLost
 
     try:

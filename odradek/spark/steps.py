@@ -20,7 +20,7 @@ class CommitStep(Enum):
 
 
 Observe = Callable[[CommitStep, int], Awaitable[None]]
-"""Called at each step before the work continues. The number is the number of transactions that have ended."""
+"""Called at each step, before the work continues. The second argument is the number of transactions that have ended."""
 
 
 async def observe_nothing(step: CommitStep, number: int) -> None:
@@ -38,7 +38,7 @@ class TaskStep(Enum):
 
 
 ObserveTask = Callable[[TaskStep], None]
-"""Called at each step before the work continues."""
+"""Called at each step, before the work continues."""
 
 
 def observe_no_task(step: TaskStep) -> None:

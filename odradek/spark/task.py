@@ -206,7 +206,7 @@ def write_rows(
     rows: Iterable[pa.RecordBatch],
     observe: ObserveTask = observe_no_task,
 ) -> Vote | None:
-    """Writes rows, in a transaction unless `delivery` is atLeastOnce. Returns the task's vote. Returns None if there is
+    """Writes rows, in a transaction unless `delivery` is atLeastOnce. Returns the task's vote, or None if there is
     nothing for the driver to decide, because the task has no rows or writes without transactions.
 
     If an error is raised, the transaction is aborted.

@@ -484,7 +484,8 @@ class TwoPhaseSink:
             ) from error
 
     async def _abort(self, admin: Admin, transactional_ids: Iterable[str]) -> None:
-        """Aborts as many of the transactions as possible. Raises LeftOpen with the names of the others."""
+        """Aborts as many of the transactions as possible. Raises LeftOpen with the names of the remaining
+        transactions."""
         ids = list(transactional_ids)
         results = await asyncio.gather(*(_abort_one(admin, each) for each in ids), return_exceptions=True)
         failed = {each: result for each, result in zip(ids, results, strict=True) if result is not None}

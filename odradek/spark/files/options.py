@@ -1,5 +1,5 @@
-"""The options of `format("odradek")` with `path`, and the filters of a query. The options are those of Spark's Kafka
-source, and options that only apply to files.
+"""The options of `format("odradek")` with `path`, and the filters of a query. The source accepts the options of Spark's
+Kafka source, and further options that only apply to files.
 
 A filter is an object with an `attribute` (the path of a column) and a `value`. Its class has a name from
 `pyspark.sql.datasource`. Spark applies every filter again, so this module may ignore filters that it does not know.
@@ -130,7 +130,7 @@ class LogView(Enum):
 
 
 class DamageMode(Enum):
-    """What happens with a damaged batch. Either the query fails, or the batch is left out and reported in the worker's
+    """The treatment of a damaged batch. Either the query fails, or the batch is left out and reported in the worker's
     log."""
 
     FAIL_FAST = "failfast"

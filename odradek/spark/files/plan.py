@@ -23,7 +23,7 @@ from odradek.spark.files.options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, log_losses, ranges, requested_offsets, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
-# Distance between the places of a survey. A filter on timestamps can only exclude the records of whole places.
+# Distance between the places of a survey. A filter on timestamps can exclude the records of a place only together.
 _PLACES_APART_BYTES = 8 * 1024 * 1024
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 
@@ -135,7 +135,7 @@ def _resolved(
 
 def _not_older(found: PartitionSurvey, timestamp_ms: int, options: FileOptions) -> int | None:
     """Returns the offset of the first record with at least this timestamp, or None if there is no such record. As in
-    ListOffsets, aborted records count too."""
+    ListOffsets, aborted records are included."""
     place = found.not_older.get(timestamp_ms)
     end_offset = _end(found, options)
     if place is None or place.offset >= end_offset:

@@ -1,6 +1,6 @@
 """Checks whether each record of an input was written to an output exactly once, by comparing the two as multisets.
 
-Records that are equal in the columns `on` count as one value. A value must occur in the output as often as in the
+Records that are equal in the columns `on` are treated as one value. A value must occur in the output as often as in the
 input.
 
 | in the input | in the output | verdict |
@@ -71,8 +71,8 @@ class Comparison:
 
 
 def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None) -> DataFrame:
-    """Returns a row for each value that does not occur equally often in input and output. If there is no row, every
-    record was written exactly once.
+    """Returns a row for each value that the input and the output contain in different numbers. If there is no row,
+    every record was written exactly once.
 
     on         columns or SQL expressions that identify a record of the input in the output
     output_on  the corresponding columns of the output if they differ. Their number and types must be those of `on`.

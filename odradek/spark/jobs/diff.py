@@ -50,7 +50,7 @@ class PartitionDiff:
 
     @property
     def is_same(self) -> bool:
-        """Whether readers of either side see the same records and markers."""
+        """True if readers of both sides see the same records and markers."""
         return not (self.missing_left or self.missing_right or self.changed or self.markers)
 
 

@@ -252,8 +252,7 @@ if TYPE_CHECKING:
 
 Write: TypeAlias = Callable[[ChunkTask], list[ExportedFile]]
 Run: TypeAlias = Callable[[Sequence[ChunkTask], Write], None]
-"""Writes each task with the given function, in any process and in any order. Raises the error that a task has
-raised."""
+"""Calls the given function for each task, in any process and in any order. Raises the error of a failed task."""
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 

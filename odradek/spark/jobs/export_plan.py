@@ -6,7 +6,7 @@ plan is decided before its first record is read, and is stored under a name that
 
     OUT/topic=orders/date=2026-11-01/orders-0-00000000000000000000-00000000000000500000.parquet
     OUT/_odradek/export.json                     properties that all plans share
-    OUT/_odradek/plans/00000003.json             a plan: where each partition begins and ends, and the chunks between
+    OUT/_odradek/plans/00000003.json             a plan: the bounds of each partition, and its chunks
     OUT/_odradek/plans/00000003/CHUNK.json       this chunk is complete: all its files are in place
     OUT/_odradek/plans/00000003.done.json        all chunks of the plan are complete; lists their files
 
@@ -132,8 +132,8 @@ class SourceBounds:
 
 
 def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = False) -> tuple[Offsets, Offsets]:
-    """Returns where the next plan begins and where it ends, given the previous plan and the bounds of the source.
-    Raises ExportError.
+    """Returns the start offsets and the end offsets of the next plan, given the previous plan and the bounds of the
+    source. Raises ExportError.
 
     allows_loss  continue if records were deleted before they were exported
     """

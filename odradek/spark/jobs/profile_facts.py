@@ -90,8 +90,8 @@ class TimeFacts(NamedTuple):
 class LogFacts:
     """Facts from batch headers and markers. Times are in milliseconds.
 
-    span      time from the first to the last record of a batch, in which producers collect records
-    open_for  time from the first record of a transaction to its marker, in which readers of committed records wait
+    span      time from the first to the last record of a batch, while the producer collects records
+    open_for  time from the first record of a transaction to its marker, while readers of committed records wait
     """
 
     batches: int = 0

@@ -213,8 +213,8 @@ async def _print(
 
 
 async def _is_at(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Returns whether the end offsets are reached. In a group, only the partitions that are assigned to this member
-    count."""
+    """Returns whether the end offsets are reached. In a group, only the partitions that are assigned to this member are
+    considered."""
     assigned = consumer.assignment()
     if not assigned:
         return False

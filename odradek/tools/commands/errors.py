@@ -16,7 +16,7 @@ For some mistakes, the message explains more than the error itself:
 | mistake | message, status |
 |---|---|
 | no process listens on the port | `no broker can be reached at …: Connection refused`, 3 |
-| no address was given, and no broker runs here | the same, and how to start one or to name another one, 3 |
+| no address was given, and no broker runs here | the same message, and how to start a broker or name another one, 3 |
 | the host does not exist | `no broker can be reached at …: Name or service not known`, 3 |
 | plain text is sent to a listener with TLS | `it answers with TLS …`, or `may require TLS or SASL`, 3 |
 | the port belongs to HTTP | `it answers with HTTP`, 3 |

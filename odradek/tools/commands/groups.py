@@ -308,7 +308,8 @@ def _print_topologies(descriptions: list[ShownGroup], *, as_json: bool) -> None:
 
 
 def _print_view(descriptions: list[ShownGroup], options: argparse.Namespace) -> bool:
-    """Prints the members or states of the groups if the options request this. Returns whether they do."""
+    """Prints the members or the states of the groups if the options request them, and returns True. Otherwise returns
+    False."""
     rows: list[Row]
     if options.members:
         in_tasks = [row for each in descriptions if each.streams is not None for row in member_rows(each.streams)]
@@ -382,7 +383,8 @@ async def delete_offsets(admin: Admin, options: argparse.Namespace) -> None:
 
 async def delete_share(admin: Admin, options: argparse.Namespace) -> None:
     for name in names(options):
-        # Describes the group first, which raises an error for groups of other types. DeleteGroups would delete them.
+        # Describes the group first, which raises an error for groups of other types. DeleteGroups alone would delete
+        # such a group.
         await admin.describe_share_group(name)
         await admin.delete_groups([name])
         print(f"Deleted share group {name}.")

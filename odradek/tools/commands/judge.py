@@ -204,7 +204,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interruption) -> int:
-    """Judges the clients of a command, of a driver, or of a broker with the control interface while they run."""
+    """Judges clients while they run: the clients of a command, of a driver, or of a broker with the control
+    interface."""
     if options.suite:
         return _suite(options, folder, interruption)
     recording = options.record or folder / "recording"
@@ -278,7 +279,7 @@ def _is_recording(path: Path) -> bool:
 
 
 def _seed(options: argparse.Namespace) -> int:
-    """Returns the seed for odd responses, which is 0 if there are none. If the options give no seed, chooses a seed and
+    """Returns the seed for odd responses; 0 means no odd responses. If the options give no seed, chooses a seed and
     prints it."""
     if options.odd is not None:
         return int(options.odd)

@@ -45,8 +45,8 @@ class CommandActions:
     def add(
         self, name: str, help: str, act: Act, check: Check | None = None, *, json: bool = False, more: str | None = None
     ) -> Iterator[argparse.ArgumentParser]:
-        """Adds an action. Yields a parser to which the caller adds the action's own arguments. They come before --json
-        and the connection options.
+        """Adds an action. Yields a parser to which the caller adds the action's own arguments. These arguments come
+        before --json and the connection options.
 
         act    coroutine function that runs the action with a connected Admin
         check  function that raises ValueError for contradictory options, before anything is sent

@@ -82,8 +82,8 @@ def _columns() -> int:
 
 
 def command_first(words: Sequence[str]) -> list[str]:
-    """Moves connection options from the front of the command line behind the names of the command and its action.
-    Therefore `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
+    """Moves connection options from the front of the command line to the position after the names of the command and
+    its action, so that `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
     end = 0
     while end < len(words) and words[end].startswith(("-b", "-X", "--")):
         name, separator, _ = words[end].partition("=")

@@ -176,7 +176,7 @@ def _record_error(number: int, error: ClientError | CommandError) -> CommandErro
 
 
 def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
-    """Yields records in blocks as they arrive. No block is empty. A record is either a whole file, or ends with the
+    """Yields records in blocks as they arrive. No block is empty. A record is an entire file, or ends with the
     delimiter, which is optional after the last record."""
     end = delimiter(options.delimiter)
     if options.files and not options.lines:
@@ -191,8 +191,8 @@ def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
 
 
 def split(read: Callable[[int], bytes], end: bytes) -> Iterator[list[bytes]]:
-    """Yields records in lists, each with all records that have been read so far. Therefore no line that a user types is
-    held back."""
+    """Yields lists of records. Each list contains all records that have been read so far, so that no line that a user
+    types is held back."""
     rest = b""
     while part := read(READ_BYTES):
         *whole, rest = (rest + part).split(end)

@@ -107,8 +107,8 @@ def as_json(record: ConsumerRecord, parts_as_json: frozenset[str] = frozenset())
 
 
 def _json(content: bytes | None, is_json: bool) -> bytes:
-    """Returns a key or a value as JSON. If it is already JSON, it is not parsed, because a number such as 10.00 would
-    change."""
+    """Returns a key or a value as JSON. Content that is already JSON is not parsed, because a number such as 10.00
+    would change."""
     return content if is_json and content is not None else json.dumps(_text(content)).encode()
 
 

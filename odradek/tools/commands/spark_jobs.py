@@ -1,5 +1,5 @@
-"""Implements the commands of `odradek spark` that process whole topics: exactly-once, export, diff, profile. They need
-Spark."""
+"""Implements the commands of `odradek spark` that process complete topics: exactly-once, export, diff, profile. They
+need Spark."""
 
 from __future__ import annotations
 

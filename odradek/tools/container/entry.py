@@ -20,7 +20,8 @@ from pathlib import Path
 HELP_WORDS = frozenset({"-h", "--help"})
 SHELL_NOT_FOUND = 127  # exit status of a shell if a program does not exist
 SIGTERM_EXIT = 128 + signal.SIGTERM
-# Testcontainers and other programs search the log of a Kafka broker for these texts, which are all on one line here.
+# Testcontainers and other programs search the log of a Kafka broker for these texts. This broker logs all of them on
+# one line.
 READY_NOTE = (
     "Transitioning from RECOVERY to RUNNING. Kafka Server started. [KafkaServer id={node_id}] started"
     " (kafka.server.KafkaServer)"

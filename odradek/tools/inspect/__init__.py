@@ -6,6 +6,6 @@ logs         reads record batches, and decodes records of internal topics
 frames       reads requests and responses in their binary form, and recordings
 pcap         converts a recording to a capture file
 
-Readers never fail because of a file's content. They report bytes that they cannot interpret as a separate entry, with
-the position of these bytes.
+Readers never fail because of a file's content. Instead, they yield a separate entry for bytes that they cannot
+interpret, with the position of these bytes.
 """

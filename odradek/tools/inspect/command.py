@@ -101,7 +101,7 @@ class Inspected:
 
 def recognised(path: Path, kind: str | None = None, topic: str | None = None) -> Inspected:
     """Recognises a file by its name, unless `kind` is given. Raises UnknownFile if the name is unknown, and ValueError
-    if `kind` is."""
+    if `kind` is unknown."""
     segment = BY_OFFSET.fullmatch(path.name)
     directory = PARTITION_DIRECTORY.fullmatch(path.absolute().parent.name)
     if kind is None:

@@ -60,7 +60,7 @@ def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
 
 def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields the position and the bytes of each frame, without its length. If the lengths do not match the size of the
-    file, yields the whole file as one frame."""
+    file, yields the entire file as one frame."""
     found = []
     position = 0
     while position + LENGTH_BYTES <= len(data):

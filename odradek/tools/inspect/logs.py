@@ -28,7 +28,7 @@ def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records:
     """Yields the batches up to the first batch that cannot be read.
 
     base_offset  lowest valid offset of the first batch, which is the offset in the name of the file
-    topic        determines how records are decoded; if None, records stay bytes
+    topic        determines how records are decoded; if None, records remain bytes
     """
     view = memoryview(data)
     position, next_offset = 0, base_offset

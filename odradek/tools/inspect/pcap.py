@@ -4,7 +4,7 @@ Each connection has a handshake and sequence numbers. If the connection was clos
 Responses appear in the order of their requests, as they were sent.
 
 The address of a broker is 10.0.0.1 plus its node id. Its port is 9092, where Wireshark expects Kafka. A client keeps
-its own address if that is IPv4. Masked frames are as short as in the recording.
+its own address if it is an IPv4 address. Masked frames are as short as in the recording.
 """
 
 from __future__ import annotations

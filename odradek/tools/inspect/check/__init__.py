@@ -1,5 +1,5 @@
-"""Implements `odradek inspect check`, which checks by batch headers and CRCs whether the logs of a data directory are
-sound.
+"""Implements `odradek inspect check`, which uses batch headers and CRCs to check whether the logs of a data directory
+are sound.
 
 findings   the kinds of defects, with advice
 partition  the rules that the batches of one partition must satisfy; does no I/O

@@ -79,7 +79,7 @@ class PartitionCheck:
     _start_offsets: dict[int, tuple[Path, int]] = field(default_factory=dict)
 
     def check_batch(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
-        """Checks the next batch. `data` contains the whole batch, and `crc` is the CRC computed from its bytes."""
+        """Checks the next batch. `data` contains the complete batch, and `crc` is the CRC computed from its bytes."""
         base_offset, attributes = header.base_offset, header.attributes
         delta, count = header.last_offset_delta, header.record_count
         if (

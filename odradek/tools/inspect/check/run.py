@@ -95,7 +95,7 @@ def _transactional_id(key: bytes) -> str:
     return decode_from(TransactionLogKey, 0, key, _VERSION_BYTES)[0].transactional_id
 
 
-_READ_BYTES = 1024 * 1024  # small enough to stay in the CPU's cache between the copy and the CRC
+_READ_BYTES = 1024 * 1024  # small enough that the CRC finds the copied bytes in the CPU's cache
 
 Progress = Callable[[str, int], None]
 
@@ -192,7 +192,7 @@ def _check_log(
 
 
 def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, progress: Progress) -> bool:
-    """Checks one segment. This is the hot loop of the check. Returns whether the whole segment could be read."""
+    """Checks one segment. This is the hot loop of the check. Returns whether the entire segment could be read."""
     size, position, is_whole = segment.size_bytes, 0, True
     indexed = index_entries(segment)
     path = segment.path
