@@ -2,7 +2,7 @@
 (docs/formats/indexes.md), and the transaction index, which lists the aborted transactions whose ABORT marker is in the
 segment (docs/formats/transaction-index.md). Source: docs/spec/transactions.md#s4-10.
 
-Entries are stored in arrays and not as objects. As in the files, offsets are relative to the segment's base offset.
+Entries are stored in arrays, not as objects. As in the files, offsets are relative to the segment's base offset.
 """
 
 import sys
@@ -120,7 +120,7 @@ class TimeIndex:
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
             self._relative_offsets.append(
                 offset - self._base_offset
-            )  # first, because another thread may find the timestamp and then read the offset
+            )  # appended first, because another thread may find the timestamp and then read the offset
             self._timestamps.append(timestamp)
 
     def offset_before(self, timestamp: int) -> int:

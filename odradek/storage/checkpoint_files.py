@@ -45,7 +45,7 @@ class CheckpointFiles:
         self._disk = disk
         self._directory = directory
         self._left = left
-        # A clean shutdown syncs every log up to its end, so the start after it does not need the recovery points.
+        # A clean shutdown syncs every log up to its end, so the next start does not need the recovery points.
         self._recovery_points = self._read_or_forget(RECOVERY_POINTS) if was_clean else self._read(RECOVERY_POINTS)
         self._log_start_offsets = self._read(LOG_START_OFFSETS)
         self._lock = Lock()

@@ -4,8 +4,7 @@ time, and does not access files.
 A pass reads the log twice. First it reads everything since the last pass (`collect_keys`), to find the latest offset of
 each key; then it reads everything from the start of the log (`RecordFilter.filtered`). The whole pass uses a single
 `PassTransactions`, because a transaction may begin in one segment and end in a later one. Source:
-docs/spec/transactions.md#s7, and the output of Kafka 4.3.1's cleaner. The tests compare the output of this cleaner with
-that of Kafka's.
+docs/spec/transactions.md#s7, and the output of Kafka 4.3.1's cleaner. The tests compare the output of both cleaners.
 """
 
 from collections import deque

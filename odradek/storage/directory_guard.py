@@ -1,7 +1,7 @@
 """Prevents background threads from changing files of a deleted partition.
 
 These threads open files by name. A new partition with the same name may be created immediately after the deletion. A
-thread that still works for the deleted partition would then change files of the new one.
+thread that still works for the deleted partition would then change files of the new partition.
 """
 
 import errno
@@ -18,7 +18,7 @@ class DirectoryGone(OSError):
 
 class DirectoryGuard:
     """Protects the directory of one log from concurrent renaming. Inside `with guard:`, the directory belongs to this
-    log. Keep that block short, because the loop may be waiting for it."""
+    log. Keep the block short, because the loop may be waiting for it."""
 
     __slots__ = ("_is_deleted", "_lock")
 

@@ -52,8 +52,8 @@ class DiskFile(Protocol):
         ...
 
     def is_cached_at(self, size_bytes: int, position: int) -> bool:
-        """Returns whether these bytes exist and are in the page cache, judging by samples. Returns False if that cannot
-        be determined."""
+        """Returns whether these bytes exist and are in the page cache, judging by samples. Returns False if the state
+        of the page cache cannot be determined."""
         ...
 
     def send_to(self, descriptor: int, size_bytes: int, position: int) -> int:

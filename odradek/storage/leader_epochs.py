@@ -45,7 +45,7 @@ class LeaderEpochs:
         """Returns the largest known epoch not above `epoch`, and the offset at which it ended (exclusive).
 
         If `epoch` is older than all known epochs, returns `epoch` itself and the first known offset. Returns None if
-        `epoch` is newer than the latest one, or if no epoch is known.
+        `epoch` is newer than the latest epoch, or if no epoch is known.
         """
         if not self._entries or epoch > self._entries[-1][0]:
             return None

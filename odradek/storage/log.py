@@ -328,7 +328,8 @@ class Log:
         return self.recovery_point if self._ticket is None else self._ticket.end_offset
 
     def start_sync(self) -> SyncTicket:
-        """Starts a sync. Only one may run at a time, because each sync builds on the result of the last one."""
+        """Starts a sync. Only one sync may run at a time, because each sync builds on the result of the previous
+        sync."""
         assert self._ticket is None, f"{self}: another sync is already running"
         first_unstable = self._producers.states.first_unstable_offset
         end_offset = self.log_end_offset
@@ -340,7 +341,7 @@ class Log:
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """Applies the result of a sync. Raises LogFailed if the sync failed. The log is then permanently offline,
-        because it is unknown what was lost."""
+        because the lost data cannot be determined."""
         assert ticket is self._ticket
         self._ticket = None
         if ticket.error is not None:
@@ -477,8 +478,8 @@ class Log:
 
     def start_close(self) -> SyncTicket | None:
         """Starts the last sync. It includes index files and the producer snapshot, so that the next start need not read
-        the log. Returns None if everything is already durable. Nothing may be staged or syncing when this is called,
-        and nothing can be appended afterwards.
+        the log. Returns None if everything is already durable. Nothing may be staged or syncing when this method is
+        called, and nothing can be appended afterwards.
 
         raises   LogFailed if the log is offline: the next start must not assume a clean shutdown
         """

@@ -174,7 +174,7 @@ class LogDirectory:
         if self.releases.after(own) != self.releases:
             self._disk.replace(file, with_releases(data, self.releases.after(own)))
 
-    # --- the logs in it
+    # --- logs
 
     def register_copied_states(self, known: Mapping[TopicPartition, CopiedLogState]) -> None:
         """Registers the known states of the logs if the directory is a copy. Must be called before any log is
@@ -449,7 +449,8 @@ class NewDirectories:
     """
 
     def __init__(self, disk: Disk, directories: dict[TopicPartition, tuple[str, bytes]]) -> None:
-        """Prepares the creation. `directories` contains the path and topic id of each directory, by partition."""
+        """Does not create the directories yet. `directories` contains the path and topic id of each directory, by
+        partition."""
         self._disk = disk
         self._directories = directories
         self._made: set[TopicPartition] = set()

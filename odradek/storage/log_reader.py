@@ -174,8 +174,8 @@ def find_timestamp(
 
 
 def find_max_timestamp(row: SegmentRow, max_record_bytes: int = NO_RECORD_LIMIT_BYTES) -> TimestampOffset | None:
-    """Returns the largest timestamp, and the first record of the first batch with that timestamp. As in Kafka, this may
-    be a deleted record below the log start offset, until retention removes its segment. Raises the same errors as
+    """Returns the largest timestamp, and the first record of the first batch with that timestamp. As in Kafka, the
+    record may be below the log start offset as long as retention has not removed its segment. Raises the same errors as
     `find_timestamp`."""
     largest = max((s for s in row.segments if s.size_bytes), key=_max_timestamp, default=None)
     if largest is None:

@@ -47,8 +47,8 @@ logger = logging.getLogger(__name__)
 
 
 class CorruptLog(Exception):
-    """The log is damaged below its recovery point. The broker does not open such a log, because that would hide the
-    loss of acknowledged records."""
+    """The log is damaged below its recovery point. The broker does not open such a log, because opening the log would
+    hide the loss of acknowledged records."""
 
 
 class RefusedLog(CorruptLog):
@@ -401,8 +401,8 @@ class _Loader:
             self._producers.accept()
 
     def _load_snapshot(self, limit: int) -> int:
-        """Loads the newest readable snapshot at or below `limit`, and deletes unreadable newer ones. Returns the offset
-        of the loaded snapshot, or -1 if there is none."""
+        """Loads the newest readable snapshot at or below `limit`, and deletes newer snapshots that are unreadable.
+        Returns the offset of the loaded snapshot, or -1 if there is none."""
         for offset in reversed([offset for offset in self._snapshots if offset <= limit]):
             path = f"{self._directory}/{offset_file(offset, SNAPSHOT)}"
             try:

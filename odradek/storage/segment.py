@@ -343,8 +343,8 @@ class Segment:
         return FileSlice(file, position, size_bytes) if file.is_cached_at(size_bytes, position) else None
 
     def headers(self, position: int, end_position: int, *, cached: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields the position and header of each batch that begins between `position`, a batch boundary, and
-        `end_position`. Does not check CRCs. Raises CorruptSegment."""
+        """Yields the position and header of each batch that begins at or after `position` and before `end_position`.
+        `position` must be a batch boundary. Does not check CRCs. Raises CorruptSegment."""
         buffer: Buffer = b""
         buffer_position = position
         while position < end_position:

@@ -116,7 +116,7 @@ class SegmentRemoval:
             segment.keep_open()  # a reader of this segment may not have opened its file yet
 
     def rename(self) -> None:
-        # Whatever allowed the removal (a new active segment, for example) must be durable before the removal.
+        # The change that allowed the removal, such as a new active segment, must be durable before the removal.
         self._disk.sync_directory(self._directory)
         for segment in self.segments:
             with self.guard:

@@ -180,8 +180,8 @@ def must_roll(
 
 
 def _index_room(run: StagedRun, config: LogConfig) -> int:
-    """Returns how many more batches certainly fit without filling an index. Every batch may need an entry, including
-    each staged batch."""
+    """Returns how many more batches are certain to fit without filling an index. Every batch may need an entry,
+    including each staged batch."""
     segment = run.segment
     offset_room = config.max_offset_index_entries - len(segment.offset_index)
     time_room = config.max_time_index_entries - 1 - len(segment.time_index)

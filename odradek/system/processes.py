@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import asyncio  # not imported at runtime, because programs without a loop use this module too
+    import asyncio  # not imported at runtime, because programs without a loop also use this module
 
 log = logging.getLogger("odradek")
 

@@ -3,8 +3,8 @@
 
 serving   starts and stops the registry of a broker
 topic     reads and writes the topic `_schemas`
-service   runs requests: decisions on the loop, one after another if they write; parsing in threads
-access    controls access with the ACLs of the topic that a subject belongs to
+service   runs requests; decides on the loop, one request at a time if it writes, and parses schemas in threads
+access    controls access with the ACLs of each subject's topic
 routes    the HTTP interface
 values    encodes and decodes keys and values for the page and for records sent over HTTP
 """

@@ -1,5 +1,4 @@
-"""Memory settings of the process: how much freed memory the C library keeps, and which objects the garbage collector
-skips.
+"""Controls how much freed memory the C library keeps, and which objects the garbage collector skips.
 
 By default, glibc returns the memory of large buffers to the kernel as soon as they are freed. The kernel then has to
 provide zeroed pages for the next buffer, one by one, which took a quarter of the CPU time of large Produce and Fetch

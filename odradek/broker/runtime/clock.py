@@ -33,8 +33,8 @@ class Scan:
     """A periodic timer action that runs every `interval_ms` and usually finds nothing to do.
 
     due_ms  returns the earliest time at which a run could find something to do, provided that nothing else happens
-            first. Returns the current time or an earlier one if a run could find something now, and None if no run ever
-            will. When a test moves its clock ahead, earlier runs are skipped
+            first. Returns the current time or an earlier time if a run could find something now, and None if no run
+            ever will. When a test moves its clock ahead, earlier runs are skipped
     """
 
     action: Callable[[], None]

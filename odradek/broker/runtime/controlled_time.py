@@ -155,8 +155,8 @@ class ControlledTime:
             self._wake_later()
 
     async def advance(self, ms: float, settled: Callable[[], Awaitable[None]]) -> None:
-        """Moves the time ahead. Returns when every action that became due has run, in order, along with its
-        consequences. Runs of scans that would find nothing are skipped.
+        """Moves the time ahead. Returns once every action that became due has run, in order, and the work that the
+        actions started is done. Runs of scans that would find nothing are skipped.
 
         settled  waits until the broker has nothing more to do at the current time
         """

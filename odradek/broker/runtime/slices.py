@@ -25,7 +25,7 @@ SLICE_S: Final = 0.003
 
 async def work_in_slices(steps: Iterator[None]) -> None:
     """Runs all steps. After each SLICE_S, the loop can do other work before the steps continue. If several calls are
-    active, each turn of the loop runs one slice, for the call that has waited longest."""
+    active, each turn of the loop runs one slice of the call that has waited longest."""
     slices = _slices.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     is_over = False
     while not is_over:
@@ -52,8 +52,8 @@ def run_to_end(steps: Steps[A]) -> A:
 
 async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> None:
     """Calls `visit` for each of the current items. After each SLICE_S, the loop can do other work, so an item may
-    already have been removed when it is visited. If several calls are active, each turn runs one slice, for the call
-    that has waited longest.
+    already have been removed when it is visited. If several calls are active, each turn runs one slice of the call that
+    has waited longest.
 
     name  the name of this work in the reports of the loop watch
     """
@@ -108,7 +108,8 @@ MAX_DECODED_BYTES: Final = 2 * 1024 * 1024
 
 
 def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
-    """Turns a generator into a handler that lets other clients be served after every ENTRIES_PER_SLICE entries.
+    """Turns a generator into a handler that pauses after every ENTRIES_PER_SLICE entries, so that other clients are
+    served.
 
     If the response is complete within one slice, it is returned immediately. If a request takes longer, state that it
     has not read yet may change between slices. The work ends early if the client disconnects.

@@ -1,4 +1,4 @@
-"""Random UUIDs and random numbers.
+"""Generates random UUIDs and random numbers.
 
 The standard `uuid` module is not used, because importing it takes a tenth of the time that a broker needs to start.
 """
@@ -7,7 +7,7 @@ import os
 
 
 def random_uuid() -> bytes:
-    """Returns the 16 bytes of a version 4 UUID. As in Kafka, its base64 form does not begin with "-", because it could
+    """Returns the 16 bytes of a version 4 UUID. As in Kafka, its base64 form never begins with "-", so that it cannot
     be mistaken for a command-line option."""
     while True:
         uuid = bytearray(os.urandom(16))

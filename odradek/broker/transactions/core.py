@@ -7,9 +7,9 @@ A loaded core changes in exactly two ways. `replay` applies a record of the log.
 that is kept only in memory, once the decision's records are in the log: the markers that still have to be written, the
 requests that wait for the end of a transaction, the transactions that are complete but not yet recorded as such, and
 the producer id of a transactional id without a record. A request method only makes a decision. Its caller appends
-`Outcome.records`, replays them and calls `settle`. If the whole request is refused, the method raises `KafkaError`.
-Apart from that, `on_loaded` ends the loading and makes the core's seals visible to the partitions, and `unload` ends
-the use of the core.
+`Outcome.records`, replays them and calls `settle`. If the whole request is refused, the method raises `KafkaError`. In
+addition, `on_loaded` ends the loading and makes the core's seals visible to the partitions, and `unload` ends the use
+of the core.
 
 A decided transaction needs a marker in each of its partitions. The caller sends `Outcome.markers` and reports the
 result to `markers_written` in a separate turn. A timer retries failed markers without limit. After the last marker the
@@ -416,7 +416,7 @@ class TransactionCore:
         return describe_transaction(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def candidates(self, selection: TransactionFilter) -> list[Txn]:
-        """Returns all entries that a ListTransactions filter can select. The list may contain other entries as well."""
+        """Returns all entries that a ListTransactions filter can select. The list may also contain other entries."""
         return [self._txns[name] for name in self._ongoing] if selection.states == ONLY_ONGOING else self.entries()
 
     @property

@@ -85,7 +85,7 @@ class Txn:
     def is_sealed(self) -> bool:
         """Whether the transaction is incomplete and accepts no more changes, because it is or was kept for a new owner
         (`producers.py`). If a decision has assigned a new producer id because the epochs are used up, its record looks
-        the same. The transaction is then treated as sealed too, which does no harm."""
+        the same. The transaction is then also treated as sealed, which is harmless."""
         return self.next_producer_epoch is not None and (self.state is TxnState.ONGOING or self.state in PREPARED)
 
     @property
@@ -278,8 +278,8 @@ def prepare_end_v2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int 
     """Decides a transaction and bumps the epoch. If the epochs are used up, also records the next producer id.
 
     The epoch of the markers is one higher than the epoch of the transaction's records. If the transaction was kept, the
-    owner continues with its own producer id. The owner's epoch is bumped as well, because the owner's request may
-    arrive twice. Source: #s3-5, K3 to K5.
+    owner continues with its own producer id. The owner's epoch is also bumped, because the owner's request may arrive
+    twice. Source: #s3-5, K3 to K5.
     """
     producer_id, producer_epoch = txn.client_pair
     following: tuple[int | None, int | None] = None, None

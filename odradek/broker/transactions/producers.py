@@ -5,8 +5,8 @@ InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, w
 recorded, and until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or
 acknowledgement from any producer. In Kafka, a partition does not check with the coordinator if a transaction is already
 open in the partition. The old producer could therefore write into a transaction whose outcome an external coordinator
-has already decided. To prevent that, every append for a producer checks the seals first. An external coordinator also
-relies on acknowledged writes, so the writes of two-phase producers are synced.
+has already decided. To prevent such writes, every append for a producer checks the seals first. An external coordinator
+also relies on acknowledged writes, so the writes of two-phase producers are synced.
 
 `TransactionCore` updates both `Seals` and `TwoPhaseProducers` as it replays its records, so a restart restores them.
 This module has few imports, because every broker needs it to open its partitions. Source:

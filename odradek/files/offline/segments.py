@@ -50,8 +50,8 @@ def segments_of(directory: Path) -> list[SegmentFile]:
     """Returns the segments in ascending order; the last one is the active segment. Leaves out files that a broker would
     remove at its next start.
 
-    A finished `.swap` file replaces the segments from which it was created, because some of these may already be gone.
-    Raises FileNotFoundError if the directory disappears.
+    A finished `.swap` file replaces the segments from which it was created, because some of these segments may already
+    be gone. Raises FileNotFoundError if the directory disappears.
     """
     for _ in range(_ATTEMPTS):
         try:

@@ -22,8 +22,8 @@ OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
 
 def transactions(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """Returns the transactions in the order of their markers, and the open ones last. If a transaction began before the
-    start of the log, its row describes only the part that is left."""
+    """Returns the completed transactions in the order of their markers, followed by the open transactions. If a
+    transaction began before the start of the log, its row describes only the remaining part."""
     return read_stable(log.directory, lambda segments: list(_transactions(log, segments, on_damage)))
 
 

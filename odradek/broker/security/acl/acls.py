@@ -95,7 +95,7 @@ class Acls:
             del self._literal[acl.resource, acl.name]
 
     def applicable_to(self, resource: ResourceType, name: str) -> Iterator[Acl]:
-        """Yields the ACLs of all principals that apply to this resource."""
+        """Yields the ACLs that apply to this resource, for all principals."""
         yield from self._literal.get((resource, name), {}).values()
         if name != ANY_NAME:
             yield from self._literal.get((resource, ANY_NAME), {}).values()

@@ -76,7 +76,8 @@ class StandardAuthorizer:
     def decide(self, *question: *Question) -> AuthorizationDecision:
         """Decides whether a principal may perform an operation on a resource.
 
-        question: principal, host (the peer's address as text), operation, type and name of the resource
+        `question` consists of the principal, the host (the peer's address as text), the operation, and the type and
+        name of the resource.
         """
         if self._cached_change == self._acls.changes:
             ruling = self._cached.get(question)

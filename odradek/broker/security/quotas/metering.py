@@ -161,7 +161,7 @@ FIRST_CLEARANCE = 1_000  # number of rates that triggers the first removal of id
 
 
 class Usage(NamedTuple):
-    """A rate as shown by metrics.
+    """The usage of one quota, as shown by metrics.
 
     throttle_ms  total time for which clients were throttled
     throttled    number of times that clients were throttled

@@ -23,8 +23,8 @@ from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, Tok
 NAME = "OAUTHBEARER"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 END_OF_FAILED = b"\x01"
-# Maximum per exchange. Without a limit, a client could make the broker verify any number of tokens, because these
-# refusals are sent without a delay.
+# Maximum number of refused tokens per exchange. Without a limit, a client could make the broker verify any number of
+# tokens, because refusals within an exchange are sent without a delay.
 MAX_REFUSED_TOKENS = 3
 AUTH = "auth"
 
@@ -139,7 +139,7 @@ class ClaimRules:
     """The rules for claims.
 
     audience  if not empty, the token must name at least one of these audiences
-    issuer    None to allow any issuer
+    issuer    the required issuer, or None to allow any issuer
     """
 
     name_claim: str = "sub"

@@ -25,7 +25,8 @@ class PlainAccounts:
     def __init__(self, passwords: Mapping[str, str], key: bytes) -> None:
         """Hashes the passwords.
 
-        key: random bytes. They ensure that the time taken to compare digests reveals nothing about the passwords.
+        `key` consists of random bytes, which ensure that the time taken to compare digests reveals nothing about the
+        passwords.
         """
         self._key = key
         self._digests = {user.encode(): self._digest(password.encode()) for user, password in passwords.items()}

@@ -124,8 +124,8 @@ class ScramExchange:
 
 
 def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> ScramCredential:
-    """Derives a credential for an unknown user. Its salt looks like those of Kafka's tools, and no password matches its
-    keys."""
+    """Derives a credential for an unknown user. Its salt looks like a salt from Kafka's tools, and no password matches
+    its keys."""
     text = f"{mechanism.sasl_name}\0{user}".encode()
     salt = hmac.digest(key, b"salt" + text, hashlib.sha256)[:SALT_BYTES]
     stored_key = hmac.digest(key, b"key" + text, mechanism.hash_name)

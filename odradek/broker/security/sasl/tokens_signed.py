@@ -117,5 +117,5 @@ def _is_signed(parts: TokenParts, algorithm: str, key: VerificationKey) -> bool:
 
     try:
         return get_default_algorithms()[algorithm].verify(parts.signed, key.key, parts.signature)
-    except Exception:  # whatever error the bytes of an unknown peer cause in the library, the signature is invalid
+    except Exception:  # any error that the peer's bytes cause in the library means that the signature is invalid
         return False

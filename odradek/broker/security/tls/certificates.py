@@ -92,8 +92,8 @@ class ListenerCertificates:
             self._timer.cancel()
 
     def _attempt(self, loaded: LoadedTls) -> Attempt:
-        """Reads the stores. Returns None if they have not changed, otherwise the new certificates, or the error that
-        makes them unusable."""
+        """Reads the stores. Returns None if they have not changed, the new certificates if they can be used, and
+        otherwise the error."""
         try:
             return self._replacement(loaded, self._config.listener_settings(loaded.settings.listener))
         except UnusableTls as error:

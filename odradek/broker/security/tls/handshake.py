@@ -59,8 +59,8 @@ class TlsHandshakes:
         return len(self._slots)
 
     def new_handshake(self, connection: Connection) -> TlsHandshake:
-        """Creates the handshake of a new connection. Must be called in the context in which the loop reports the
-        connection."""
+        """Creates the handshake of a new connection. Must be called in the context (see `contextvars`) in which the
+        loop reports the connection."""
         handshake = TlsHandshake(self, connection)
         in_progress.set(handshake)
         return handshake
@@ -153,8 +153,8 @@ class TlsHandshake:
             lost = error
         finally:
             self._handshakes.handshake_ended(self)
-        # If bytes directly after the handshake are invalid, asyncio's own event loop closes the connection, but the new
-        # transport does not report that. The original transport does.
+        # If bytes directly after the handshake are invalid, asyncio's own event loop closes the connection. Only the
+        # original transport reports that the connection is closing; the new transport does not.
         if secured is None or secured.is_closing() or transport.is_closing() or self.failure is not None:
             self._say_why(self.failure or lost)
             self.connection.connection_lost(lost)

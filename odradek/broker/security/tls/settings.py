@@ -29,8 +29,8 @@ class UnusableTls(Exception):
 
 
 class ClientAuth(Enum):
-    """ssl.client.auth: whether a client certificate is requested. A certificate that cannot be verified is never
-    accepted."""
+    """The values of ssl.client.auth, which determine whether a client certificate is requested. A certificate that
+    cannot be verified is never accepted."""
 
     NONE = "none"
     REQUESTED = "requested"

@@ -2,7 +2,7 @@
 
 Each record is computed from the current state. The `take_…` methods apply a record to the state, both when it is
 written and when it is replayed. An update contains only changes; after a configured number of updates, the next record
-is a snapshot of the whole state. The first record after a transaction marker also repeats the states that the marker
+is a snapshot of the complete state. The first record after a transaction marker also repeats the states that the marker
 committed, for readers that do not understand markers (ADR 21). Where batches overlap, each offset gets the state with
 the larger delivery count or, if the counts are equal, the larger state. Therefore the order of writes does not matter.
 Source: docs/spec/share-groups.md#s4-1, #s4-2, #s4-3, #s5-12.

@@ -286,7 +286,7 @@ class StateCore:
         """Returns the earliest time at which pruning will have something to do. Returns 0 if there is something to do
         now, and None if there never will be.
 
-        first_record_offset, next_record_offset  the ends of the log
+        first_record_offset, next_record_offset  the bounds of the log
         """
         if self.needed_from(next_record_offset) > first_record_offset or any(
             entry.unrepeated for entry in self._entries.values()
@@ -316,7 +316,7 @@ class StateCore:
         """Writes new snapshots of share partitions that have not been written for a long time, so that the older part
         of the log can be deleted.
 
-        Does nothing if the log contains nothing but snapshots that are still needed.
+        Does nothing if the log contains only snapshots that are still needed.
         """
         if not self._gains_by_snapshots(next_record_offset):
             return Outcome(0)

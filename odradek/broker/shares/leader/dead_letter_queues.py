@@ -3,7 +3,7 @@
 
     leader: stored as ARCHIVING → here: read, write into the queue → leader: stored as ARCHIVED
 
-Copies are best effort. If a copy cannot be written, the record becomes ARCHIVED without a copy, which is counted and
+Copies are best effort. If a copy cannot be written, the record becomes ARCHIVED without a copy, and is counted and
 logged. If the broker crashes between the two stored states, the copy may be written twice, because the next leader
 finds the records still ARCHIVING. No request waits for a copy. Share partitions take turns, and each turn copies at
 most `RECORDS_PER_TURN` records, so that a large number of rejected records does not delay clients. Source:
@@ -197,7 +197,7 @@ class DeadLetterQueues:
         self.counts: dict[str, DeadLetterCounts] = {}  # by group id
 
     def copy_letters(self, live: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
-        """Starts copying and then archiving these records, which must already be stored as ARCHIVING."""
+        """Starts copying these records, which must already be stored as ARCHIVING. They are archived afterwards."""
         if self._is_stopped:
             return
         life = live.key, live.state_epoch
@@ -300,7 +300,8 @@ class DeadLetterQueues:
         await self._write(name, key.partition, copies, key, counts)
 
     async def _archive(self, copying: _CopyJob, letters: Sequence[DeadLetter]) -> None:
-        """Stores the records as ARCHIVED, through the share partition if it is in memory, and directly otherwise."""
+        """Stores the records as ARCHIVED: through the share partition if it is in memory, otherwise directly in the
+        share coordinator."""
         live = self._find(copying.key)
         if live is not None and live.phase is SharePartitionPhase.LOADING:
             try:

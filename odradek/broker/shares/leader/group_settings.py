@@ -109,7 +109,7 @@ class ShareGroupSettings:
         return value
 
     def _group_value(self, group_id: str, name: str) -> Any:
-        """Returns the group's own value, or the default of the setting if there is none."""
+        """Returns the group's own value, or the setting's default if the group has no value."""
         setting = GROUP_SETTINGS[name]
         text = self._image.configs.get((ConfigResourceType.GROUP, group_id), NO_SETTINGS).get(name)
         if text is not None:
@@ -120,7 +120,7 @@ class ShareGroupSettings:
         return setting.parse(setting.default)
 
     def _number(self, group_id: str, name: str) -> int:
-        """Returns the group's own value, or the broker's if there is none."""
+        """Returns the group's own value, or the broker's value if the group has none."""
         own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
         if own is not None and name in own:
             return clamp(name, self._group_value(group_id, name), self._broker_setting)

@@ -204,7 +204,7 @@ class LiveSharePartition:
         return self.phase is SharePartitionPhase.GONE
 
     async def _find_start(self) -> int:
-        """Returns the offset at which the group begins to read, according to its setting. Raises KafkaError if the log
+        """Returns the offset at which the group starts reading, according to its setting. Raises KafkaError if the log
         contains no such offset."""
         log = self.partition.log
         reset = self._settings.auto_offset_reset(self.key.group_id)
@@ -458,7 +458,7 @@ class LiveSharePartition:
         """Passes the records that are stored as ARCHIVING to the dead-letter queue.
 
         This also happens if the share partition is GONE, because the records remain stored as ARCHIVING and it may take
-        a while until a fetch loads the share partition again.
+        a while before a fetch loads the share partition again.
         """
         core = self.core
         if core.flight.archiving:

@@ -89,7 +89,7 @@ class LiveShareFetch:
             each for each in requested if fetches or not self._is_there(each)
         ]
         self._must_answer = request.max_wait_ms <= 0
-        self._look_again = False  # set if the state has changed since the last look began
+        self._look_again = False  # set if the state has changed since the fetch last started looking at the partitions
         self._woken: Deferred[None] | None = None  # set while the fetch waits
         self._wait: FetchWait | None = None  # set once the fetch has had to wait
         self._live: dict[TopicIdPartition, LiveSharePartition] = {}  # share partitions that this request has found

@@ -92,8 +92,8 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
 
 
 async def load_partitions(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Loads the share partitions that are not in memory; usually, all of them are. Returns the errors of share
-    partitions that cannot be loaded."""
+    """Loads the share partitions that are not in memory. Usually, all share partitions are in memory. Returns the
+    errors of share partitions that cannot be loaded."""
     loading: dict[TopicIdPartition, Deferred[bool]] = {}
     refused: dict[TopicIdPartition, AcknowledgeResult] = {}
     for each in requested:
@@ -115,9 +115,10 @@ async def load_partitions(requested: Acknowledgements, who: Acknowledger, broker
 
 
 async def register_partitions(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> None:
-    """Adds the partitions of `__share_group_state` to the transaction. Begins the transaction if it has not begun yet.
+    """Adds the partitions of `__share_group_state` to the transaction. Starts the transaction if necessary.
 
-    Waits a short time if the previous transaction is not complete yet. Raises KafkaError if the coordinator refuses.
+    Waits for a short time if the previous transaction is not complete yet. Raises KafkaError if the coordinator
+    refuses.
     """
     transactional_id, producer_id, producer_epoch = who.transaction
     assert transactional_id is not None
