@@ -163,7 +163,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
 
 
 def _similar_option(name: str) -> str:
-    """Returns a question that suggests the known option most similar to `name`, or an empty string if none is
+    """Returns a question that suggests the known option most similar to `name`, or an empty string if no option is
     similar."""
     from difflib import get_close_matches  # imported here because most options are typed correctly
 

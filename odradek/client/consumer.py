@@ -228,11 +228,11 @@ class Consumer(ConnectedClient):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribes to these topics. This replaces any earlier subscription.
+        """Subscribes to these topics, which replaces any earlier subscription.
 
         The next call that returns records joins the group.
 
-        pattern       also subscribes to all topics whose whole name matches this RE2 pattern. Requires
+        pattern       also subscribes to all topics whose full name matches this RE2 pattern. Requires
                       group_protocol="consumer".
         on_assigned   called with new partitions before any of their records is read; the place to `seek`
         on_revoked    called before partitions are given up; the place to commit offsets or to abort a transaction
@@ -442,8 +442,9 @@ class Consumer(ConnectedClient):
             await self._commits.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the group's committed offset in each partition, or None if there is none. Raises RetriableError on
-        timeout; ClientError if the broker refuses the request; IllegalState without `group_id`."""
+        """Returns the group's committed offset in each partition, or None if the group has not committed an offset
+        there. Raises RetriableError on timeout; ClientError if the broker refuses the request; IllegalState without
+        `group_id`."""
         offsets = self._require_group("committed")
         with self._metrics.committed:
             return await offsets.committed([TopicPartition(*each) for each in partitions])

@@ -18,8 +18,7 @@ class SqliteDriver(Driver[sqlite3.Connection]):
     def prepare(self, connection: sqlite3.Connection) -> None:
         if sqlite3.sqlite_version_info < FIRST_SQLITE_WITH_RETURNING:
             raise RuntimeError(f"SQLite 3.35 or later is needed, but this is {sqlite3.sqlite_version}")
-        # Python 3.12 added `autocommit` as a second switch. This value makes `isolation_level` the only one that
-        # matters.
+        # Python 3.12 added `autocommit` as a second switch. With this value, only `isolation_level` has an effect.
         if hasattr(connection, "autocommit"):
             connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL  # type: ignore[attr-defined]
         connection.isolation_level = None

@@ -28,8 +28,8 @@ def observe_nothing(step: Step, result: Result | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The result of `recover()`: the state stored in the database, and the state of the open Kafka transaction. A state
-    is empty if none was found."""
+    """The result of `recover()`: the state stored in the database, and the state of the open Kafka transaction. A
+    missing state is an empty string."""
 
     stored_state: str
     open_state: str
@@ -46,7 +46,7 @@ class DualWrite(Generic[C]):
     """Writes rows and messages that are committed together, or not at all.
 
     connect      returns a new connection to the same database on each call: `sqlite3` to a file, or psycopg 3. Recovery
-                 opens new connections, and so does a commit that got no response from the database.
+                 opens new connections, as does a commit that got no response from the database.
     timeout_ms   how long a step waits for the broker, and how long recovery waits in the database for an earlier writer
                  that is about to commit. The settings of the connection determine all other waits for the database.
     participant  creates a producer with the transactional id; called on each recovery. Replaces `bootstrap_servers`.

@@ -69,8 +69,8 @@ class KafkaParticipant:
         with _fencing():
             self._of().complete_transaction(state)
         if self._has_prepared:
-            # After a recovered transaction, the client requests a new epoch from the coordinator. That request is part
-            # of recovery, which may fail. The beginning of a block must not fail.
+            # After a recovered transaction, the client requests a new epoch from the coordinator. The request is made
+            # here because recovery may fail, whereas the beginning of a block must not fail.
             self._has_prepared = False
             self.begin()
             self._has_begun = True

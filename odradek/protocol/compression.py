@@ -2,8 +2,8 @@
 decompressed data is limited.
 
 Kafka streams compressed records and needs no limit. Odradek keeps the decompressed records in memory and therefore
-limits their size (docs/formats/record-batch.md). A frame that claims or reaches a larger size is refused before memory
-is allocated for it.
+limits their size (docs/formats/record-batch.md). A frame that would exceed the limit is refused before
+memory for the excess is allocated.
 """
 
 import zlib
@@ -122,7 +122,7 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
 # --- snappy ----------------------------------------------------------------------------------------------------------
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-# After the magic, the header contains the version and the minimum version of a compatible reader. Both are 1.
+# After the magic, the header contains the version and the minimum version of a compatible reader. Both versions are 1.
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_BEST_RATIO = 32  # a safe limit: no element yields more than 64 bytes from 3
@@ -221,7 +221,7 @@ def _open_lz4(data: memoryview, limit_bytes: int) -> memoryview:
 def _measure_lz4(data: memoryview) -> tuple[int, int]:
     """Returns the end of the frame and its maximum decompressed size. Reads only the headers of the blocks.
 
-    Refuses the same frames as Kafka's reader: those with dependent blocks, reserved bits or other versions.
+    Refuses the same frames as Kafka's reader: frames with dependent blocks, reserved bits or other versions.
     """
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
         raise MalformedMessage("lz4: the data is not a frame")

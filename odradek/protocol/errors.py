@@ -14,8 +14,8 @@ from odradek.protocol.quoting import MAX_MESSAGE_LENGTH, shortened
 class ErrorCode(Enum):
     """The error code in a response. The value is the int16 of the protocol.
 
-    This is Kafka's complete table. It includes codes of services that Odradek does not offer, and codes that only older
-    brokers return, because clients still have to understand them.
+    The enum contains Kafka's complete table, including codes of services that Odradek does not offer, and codes that
+    only older brokers return, because clients still have to understand them.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -164,8 +164,8 @@ class ErrorCode(Enum):
 class KafkaError(Exception):
     """An error that is sent to the client as the result of its request.
 
-    A handler may raise this error, and so may any function that the handler calls. A single place outside the handlers
-    turns the error into a response.
+    Handlers, and the functions that they call, may raise this error. A single place outside the handlers turns it into
+    a response.
 
     The client receives `message` only if the response has a field for it. The message is shortened, because it may
     quote the request.
@@ -186,8 +186,8 @@ class MalformedMessage(Exception):
 
 
 class UnsupportedVersion(Exception):
-    """The requested version of a message does not exist, or cannot represent a value in the message. This is a bug in
-    Odradek or in a caller."""
+    """The requested version of a message does not exist, or cannot represent a value in the message. The cause is a bug
+    in Odradek or in a caller."""
 
 
 E = TypeVar("E", bound=Exception)

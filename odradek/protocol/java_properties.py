@@ -1,5 +1,5 @@
-"""Parses the Java text formats that Kafka's brokers and clients use for settings. These are properties files, and the
-value of `sasl.jaas.config`, which contains login modules with their options.
+"""Parses the two Java text formats that Kafka's brokers and clients use for settings: properties files, and the value
+of `sasl.jaas.config`, which contains login modules with their options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice's password";
 

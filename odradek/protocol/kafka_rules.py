@@ -7,7 +7,7 @@ from enum import IntEnum
 class KafkaRules(IntEnum):
     """A Kafka release. Releases are ordered: `rules >= KafkaRules.KAFKA_4_4` is true if the rules of 4.4 apply.
 
-    A broker follows the rules of the newest release, or those of an older release while it emulates that release
+    A broker follows the rules of the newest release, or the rules of an older release while it emulates that release
     (`odradek.broker.api.served.OfferedVersions`). docs/spec/kafka-4.4.md lists the rules that changed.
     """
 

@@ -4,7 +4,7 @@ Kafka 4.4 uses the KIP's own numbers for other purposes: key 93 is StreamsGroupT
 UnregisterController, and level 2 of share.version means dead-letter queues (KIP-1191). Therefore the request has the
 next free key, and one of Odradek's own features indicates whether the request is supported
 (docs/spec/share-groups.md#s5-13, rows 1, 2 and 27). The schemas repeat the API key and the tags, which a test compares
-with those in this module.
+with the numbers in this module.
 """
 
 FEATURE = "odradek.share.transactions"

@@ -3,8 +3,8 @@ commands use this module.
 
 As in `kafka-consumer-groups`, the lag of a partition is the distance from the committed offset to the high watermark. A
 partition without a committed offset has no lag, because only the configuration of the group's members determines where
-they would begin (auto.offset.reset). Such partitions are counted separately. If they were left out, the group would
-seem to have read more than it has.
+they would begin (auto.offset.reset). Partitions without a committed offset are counted separately. If they were left
+out, the group would seem to have read more than it has.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Continues `read_varint` after a first byte that is not the last one. `position` is the position of the second
+    """Continues `read_varint` after a first byte that is not the last byte. `position` is the position of the second
     byte."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):

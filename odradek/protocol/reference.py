@@ -1,8 +1,8 @@
 """A second codec for the same schemas, built with construct. It is slow, and independent of the compiled codec.
 
-Tests compare the compiled codec with this one, and `odradek inspect` prints its results as a tree. It reads and writes
-plain dictionaries whose keys are the attribute names of the message classes. Code that serves requests never imports
-it.
+Tests compare the compiled codec with this codec, and `odradek inspect` prints its results as a tree. This codec reads
+and writes plain dictionaries whose keys are the attribute names of the message classes. Code that serves requests never
+imports it.
 """
 
 from collections.abc import Mapping

@@ -141,7 +141,8 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ClientFirst:
-    """The client's first message. `bare` is the part that is signed. `authorization_id` is empty if none was sent."""
+    """The client's first message. `bare` is the part that is signed. `authorization_id` is empty if the client sent no
+    id."""
 
     user: str
     nonce: str

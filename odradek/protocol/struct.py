@@ -34,7 +34,7 @@ class Struct:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Message(Struct):
-    """A struct that is sent or stored on its own, and that has versions."""
+    """A struct that is sent or stored as a unit, and that has versions."""
 
     __slots__ = ()
     API_KEY: ClassVar[int]  # the API key or the type of the record; missing for messages that have neither

@@ -116,7 +116,7 @@ class Odradek:
         users: Mapping[str, str] | None = None,
         seed: str | Path | Mapping[str, Json] | None = None,
     ) -> Cluster:
-        """Creates a fresh cluster, or a copy of the cluster `fork`. The arguments are those of
+        """Creates a fresh cluster, or a copy of the cluster `fork`. The arguments are the same as for
         `odradek.testing.sync.Odradek.cluster`."""
         source = None if fork is None else fork.plain
         make = partial(
@@ -136,8 +136,8 @@ class Odradek:
 
 
 class Cluster:
-    """A cluster that runs in an Odradek process. Its attributes and methods are those of
-    `odradek.testing.sync.Cluster`, and its methods are coroutines.
+    """A cluster that runs in an Odradek process. It has the attributes and methods of `odradek.testing.sync.Cluster`,
+    but its methods are coroutines.
 
     An `async with` statement deletes the cluster at its end. It raises `Unused` if a fault rule had no effect.
     """

@@ -116,8 +116,8 @@ class RecordingProxy:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
     def earliest_arrival_us(self) -> int:
-        """Returns the earliest time at which the bytes that are being handled may have arrived. This is the time of the
-        second-to-last tick, because all bytes that had arrived before then have already been handled."""
+        """Returns the earliest time at which the bytes that are being handled may have arrived. The result is the time
+        of the second-to-last tick, because all bytes that had arrived before then have already been handled."""
         return min(self.now_us(), self._ticks_us[0])
 
     def add_entry(self, entry: RecordingEntry) -> None:

@@ -67,7 +67,7 @@ class TransactionDescription:
 
     @property
     def is_two_phase(self) -> bool:
-        """True if an external coordinator decides the transaction (KIP-939). Such a transaction has no timeout."""
+        """True if an external coordinator decides the transaction (KIP-939). A two-phase commit has no timeout."""
         return self.timeout_ms is None
 
     def open_for_ms(self, now_ms: int) -> int | None:

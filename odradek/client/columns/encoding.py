@@ -188,7 +188,7 @@ def _before_keys(
 
 
 def _cut(sizes: Int64s, limit: int) -> Int64s:
-    """Returns the first row of each batch. A batch holds as many rows as fit into `limit` bytes, but at least one."""
+    """Returns the first row of each batch. A batch holds all rows that fit into `limit` bytes, but at least one row."""
     ends = np.cumsum(sizes)
     first_rows, first, before = [], 0, 0
     while first < len(sizes):

@@ -42,9 +42,9 @@ def visible_batches(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yields the position and header of each batch with visible records, in the order of the log.
 
-    The first and the last batch may also contain records outside [start_offset, end_offset). If `aborted` is empty, the
-    result is that of read_uncommitted. Raises CorruptBatch, and MalformedMessage for bytes that are not a batch. A
-    batch that is cut short at the end of `data` is left out.
+    The first and the last batch may also contain records outside [start_offset, end_offset). If `aborted` is empty, no
+    transaction is left out, as with read_uncommitted. Raises CorruptBatch, and MalformedMessage for bytes that are not
+    a batch. A batch that is cut short at the end of `data` is left out.
     """
     filter_ = AbortedFilter(aborted)
     for position, header in batches(data):

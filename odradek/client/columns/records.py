@@ -59,7 +59,7 @@ def read_records(
     """Returns the visible records of complete batches with start_offset <= offset < end_offset, in the order of the
     log.
 
-    aborted   transactions to leave out, as in a Fetch response; if empty, the result is that of read_uncommitted
+    aborted   transactions to leave out, as in a Fetch response; if empty, none is left out (read_uncommitted)
     columns   columns of RECORD_SCHEMA to build, in its order
 
     Raises CorruptBatch for a wrong CRC, MalformedMessage for other bytes that are not record batches, and ValueError
@@ -332,7 +332,7 @@ def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int)
 
 def _alike(source: Bytes, start: int, size: int, most: int) -> int:
     """Counts the records after the record at `start` that have the same length prefix. Each of these records begins
-    `size` bytes after the previous one. Returns at most `most`."""
+    `size` bytes after the previous record. Returns at most `most`."""
     alike = most
     for index in range(VARINT_BYTES):
         column = source[start + index : start + index + most * size + 1 : size]

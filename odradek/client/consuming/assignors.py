@@ -54,9 +54,9 @@ _GENERATION_BYTES = 4
 
 def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
     """Assigns each topic separately. Every member gets consecutive partitions. If the partitions cannot be divided
-    evenly, the first members get one more each.
+    evenly, each of the first members gets one more partition.
 
-    partition_counts   number of partitions of each existing topic; a missing topic counts as empty
+    partition_counts   number of partitions of each existing topic; a missing topic is treated as empty
     """
     found: Assignments = {member: [] for member in subscriptions}
     for topic in _topics(subscriptions):

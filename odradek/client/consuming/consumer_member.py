@@ -67,7 +67,7 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId]
             self.target = {each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions}
 
     def end_membership(self) -> None:
-        """Prepares to rejoin without partitions, because the previous ones are lost."""
+        """Prepares to rejoin without partitions, because the previous partitions are lost."""
         self.is_lost = True
         self.incarnation += 1
         self.epoch, self.owned, self.target, self._reported_state = JOIN_EPOCH, {}, None, None
@@ -178,7 +178,7 @@ class ConsumerMember:
 
     async def leave(self) -> None:
         """Leaves the group immediately, so that the other members need not wait for the session to expire. The
-        partitions of a static member stay reserved for it until it returns or its session expires."""
+        partitions of a static member remain reserved for it until it returns or its session expires."""
         await self._heartbeats.leave_group()
 
     # Background work.

@@ -343,8 +343,8 @@ class FetchedRecords:
 
 
 def whole_batches(records: memoryview) -> list[int]:
-    """Returns the positions of all complete batches. The last batch may be cut short, in which case it is left out.
-    Raises MalformedMessage."""
+    """Returns the positions of all complete batches. Leaves out an incomplete batch at the end. Raises
+    MalformedMessage."""
     found: list[int] = []
     position = 0
     while position + HEADER_BYTES <= len(records):

@@ -362,7 +362,7 @@ class Fetcher:
 
     def _pending_lookups(self) -> set[object]:
         """Returns the topics and partitions that need a look-up. The result names only the topic or partition, because
-        needing a different kind of look-up than before does not count as progress."""
+        needing a different kind of look-up than before is not progress."""
         return (
             self._missing_topics()
             | set(self._cluster.stale_topics(time.monotonic()))

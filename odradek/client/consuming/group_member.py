@@ -1,7 +1,7 @@
 """A member of a classic group. It joins, receives its assignment, and sends heartbeats in the background.
 
-`Membership` chooses the member's reaction to each error code of the coordinator. The reactions are those of Kafka's own
-consumers (KIP-62, KIP-394, KIP-345).
+`Membership` chooses the member's reaction to each error code of the coordinator. Kafka's own consumers react in the
+same way (KIP-62, KIP-394, KIP-345).
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ class GroupMember:
     """Joins at the first `poll_coordinator`, sends heartbeats, and rejoins whenever the group rebalances.
 
     With an eager assignor, the member gives up all partitions before it joins. With a cooperative assignor, it keeps
-    its partitions, lists them when it joins, and gives up only those that the new assignment takes away. It then joins
-    once more, so that other members receive these partitions (KIP-429). If the settings name assignors of both kinds,
-    all of them are used eagerly.
+    its partitions, lists them when it joins, and gives up only the partitions that the new assignment takes away. It
+    then joins once more, so that other members receive these partitions (KIP-429). If the settings name assignors of
+    both kinds, all assignors are used eagerly.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class GroupMember:
             if owned and self.has_lost_its_partitions:
                 return None
         self._membership.set_stable()
-        # The metadata stays set after the membership is lost. The coordinator then refuses commits of this member,
+        # The metadata remains set after the membership is lost. The coordinator then refuses commits of this member,
         # whereas it would accept commits without a member id.
         member = self._membership
         self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
@@ -258,7 +258,7 @@ class GroupMember:
 
     async def leave(self) -> None:
         """Leaves the group immediately, so that the other members need not wait for the session to expire. A static
-        member does not leave: its partitions stay reserved until it returns or its session expires."""
+        member does not leave: its partitions remain reserved until it returns or its session expires."""
         await self.stop_joining()
         await self._stop_heartbeats()
         member_id = self._membership.member_id

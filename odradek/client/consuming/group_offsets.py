@@ -91,7 +91,8 @@ class GroupOffsets:
         await self._cluster.retry(ask, self._timeout_s, never=ErrorCode.REBALANCE_IN_PROGRESS)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> Committed:
-        """Returns the committed offset of each partition, or None if it has none. Raises RetriableError on timeout."""
+        """Returns the committed offset of each partition, or None if no offset is committed. Raises RetriableError on
+        timeout."""
         return await self._cluster.retry(lambda: self.committed_now(partitions), self._timeout_s)
 
     async def committed_now(self, partitions: Collection[TopicPartition]) -> Committed:

@@ -31,7 +31,7 @@ class HeartbeatStep(Enum):
     GO_ON = auto()
     REPEAT = auto()  # repeat the heartbeat after a pause
     FIND_COORDINATOR = auto()  # look the coordinator up, then repeat the heartbeat
-    JOIN_ANEW = auto()  # rejoin without partitions, because the previous ones are lost
+    JOIN_ANEW = auto()  # rejoin without partitions, because the previous partitions are lost
     GIVE_UP = auto()
 
 
@@ -113,7 +113,7 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
         return step
 
     def forget_reported_state(self) -> None:
-        """Makes the next heartbeat complete, because the last one may not have arrived."""
+        """Makes the next heartbeat complete, because the last heartbeat may not have arrived."""
         self._reported_state = None
 
 

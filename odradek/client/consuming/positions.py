@@ -184,7 +184,7 @@ class Positions:
         return [each for each in self._assigned.values() if each.stage is stage]
 
     def committed(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
-        """Applies the group's committed offset, which is None if the group has not committed one."""
+        """Applies the group's committed offset, which is None if the group has not committed an offset."""
         assigned = self._assigned.get(partition)
         if assigned is None or assigned.stage is not Stage.NEEDS_COMMITTED_OFFSET:
             return
@@ -194,8 +194,8 @@ class Positions:
             self.lose(assigned)
 
     def lose(self, assigned: AssignedPartition) -> None:
-        """Chooses a new position, because the partition has none or its log does not contain the current one. If the
-        reset policy forbids a new position, stores an error for the application."""
+        """Chooses a new position, because the partition has no position, or because its log does not contain the
+        position. If the reset policy forbids a new position, stores an error for the application."""
         timestamp = self._reset.timestamp
         if timestamp is not None:
             assigned.reset(timestamp)
@@ -224,7 +224,7 @@ class Positions:
         assigned.validated_epoch = current_epoch
 
     def to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the position of every partition that has one."""
+        """Returns the position of every partition whose position is known."""
         return {
             each.topic_partition: OffsetAndMetadata(each.offset, "", each.leader_epoch)
             for each in self._assigned.values()

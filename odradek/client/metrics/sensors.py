@@ -5,8 +5,8 @@ A client records once per request, response or batch, not once per record. Readi
 read while the event loop records.
 
 Rates, averages and maxima cover the last 30 to 60 seconds, as in Kafka's clients with their default settings
-(`metrics.sample.window.ms`, `metrics.num.samples`): two windows of 30 seconds each, of which the second is the current
-one.
+(`metrics.sample.window.ms`, `metrics.num.samples`): two windows of 30 seconds each, the second of which is the current
+window.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Sensor:
 
     def recent(self) -> tuple[list[Window], float]:
         """Returns the recent windows, and the number of seconds that they cover. At least one full window is counted in
-        addition to the current one, so a new client does not report an enormous rate."""
+        addition to the current window, so a new client does not report an enormous rate."""
         now_s = self._clock()
         recent = [
             each

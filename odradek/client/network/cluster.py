@@ -88,9 +88,9 @@ class TopicMetadata:
 class Cluster:
     """The connections to all brokers of a cluster, and the cluster's metadata. A `Cluster` must be started and closed.
 
-    There is one connection to each broker, opened on first use, and another one for each `channel` that a caller names.
-    A broker answers the requests of a connection in order. Requests that may wait in the broker for a long time (Fetch,
-    JoinGroup) must therefore not precede urgent ones (Heartbeat) on the same connection.
+    There is one connection to each broker, opened on first use, and another connection for each `channel` that a caller
+    names. A broker answers the requests of a connection in order. Requests that may wait in the broker for a long time
+    (Fetch, JoinGroup) must therefore not precede urgent requests (Heartbeat) on the same connection.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Cluster:
         If a broker did not support the request when its connection was opened, its versions are requested again,
         because raising a feature level may have added the request. Raises RetriableError if a broker cannot be reached.
 
-        feature  a feature that must be finalized as well. The request's API key is not reserved, so a later version of
+        feature  a feature that must also be finalized. The request's API key is not reserved, so a later version of
                  Kafka may use the same key for another request.
         needs    what a broker needs in order to support the request, for the error message
         """
@@ -501,8 +501,8 @@ class Cluster:
         return None if node_id is None or self.cluster_id is None else ExpectedBroker(self.cluster_id, node_id)
 
     def _rebootstrap(self) -> None:
-        """Forgets all brokers, because the address of one of them now belongs to a different broker or cluster. The
-        next request goes to an open connection or to a bootstrap server, which reports the brokers again (KIP-1242)."""
+        """Forgets all brokers, because the address of a broker now belongs to a different broker or cluster. The next
+        request goes to an open connection or to a bootstrap server, which reports the brokers again (KIP-1242)."""
         self._nodes.clear()
         self._coordinators.clear()
         self.cluster_id = None

@@ -411,7 +411,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed_future.set_result(None)
 
     def _loss_reason(self, error: Exception | None) -> ClientError:
-        """Returns the error for a lost connection. A broker that requires a login closes a connection without one,
+        """Returns the error for a lost connection. A broker that requires a login closes a connection without a login,
         often without sending an error."""
         if isinstance(error, ssl.SSLError) and isinstance(
             refused := tls_failure(self.name, error), AuthenticationFailed

@@ -43,15 +43,16 @@ class Gap(Enum):
 
 
 class Outbox:
-    """The unanswered batches of one partition, oldest first: the batches in `in_flight`, followed by those in
+    """The unanswered batches of one partition, oldest first: the batches in `in_flight`, followed by the batches in
     `waiting`. Only the last batch may be open."""
 
     def __init__(self, partition: TopicPartition, *, is_idempotent: bool, first_alone: Callable[[], bool]) -> None:
         """Creates an empty outbox.
 
-        first_alone   returns whether the first batch of each producer identity must be answered before a second one is
-                      sent. A partition without state about the producer accepts any sequence, so the second batch might
-                      be written although the first was not. With transaction.version 2 the broker prevents this.
+        first_alone   returns whether the first batch of each producer identity must be answered before the second batch
+                      is sent. A partition without state about the producer accepts any sequence, so the second batch
+                      might be written although the first was not. With transaction.version 2 the broker prevents
+                      this.
         """
         self.partition = partition
         self.in_flight: deque[ProducerBatch] = deque()
@@ -91,7 +92,7 @@ class Outbox:
         return self._broken != NONE or (self._unresolved != NONE and not has_sequence)
 
     def next_to_send(self, identity: ProducerIdentity) -> ProducerBatch | None:
-        """Returns the oldest batch if it may be sent now. The batch stays in place until `mark_sent` is called.
+        """Returns the oldest batch if it may be sent now. The batch remains queued until `mark_sent` is called.
 
         The caller decides whether the batch has lingered long enough.
         """
@@ -184,7 +185,7 @@ class Outbox:
         self._leave_unresolved(batch)
 
     def requeue_from(self, batch: ProducerBatch, retry_at: float) -> None:
-        """Queues this batch and all later ones for a new epoch. Called after `classify_gap` has returned REAL."""
+        """Queues this batch and all later batches for a new epoch. Called after `classify_gap` has returned REAL."""
         self.requeue(batch, retry_at)
         self._break(batch)
 
@@ -305,8 +306,7 @@ class Backlog:
                 finished.set_result(None)
 
     def unsettled_batches(self, under_way: Iterable[ProducerBatch]) -> set[ProducerBatch]:
-        """Returns the batches that are not done, together with those in flight, some of which may have been given
-        up."""
+        """Returns the batches that are not done, and the batches in flight, some of which may have been given up."""
         return {batch for _, batch in self._by_age if not batch.is_done}.union(under_way)
 
     def flush(self, unsettled: set[ProducerBatch]) -> asyncio.Future[None]:

@@ -43,7 +43,7 @@ class PlainIdentity:
         self._acquiring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Requests a producer id if one is needed. Batches wait until it has arrived."""
+        """Requests a producer id if necessary. Batches wait until the id has arrived."""
         if self.identity is None and self._acquiring is None and self.error is None:
             self._acquiring = asyncio.get_running_loop().create_task(self._acquire())
 

@@ -250,8 +250,8 @@ def encoded(
     batch_bytes: int,
     compression: Compression,
 ) -> list[EncodedBatch]:
-    """Encodes all rows as batches. This happens before any batch is sent, so that no rows are sent if one of them is
-    invalid. Raises ValueError for an invalid row."""
+    """Encodes all rows as batches. Called before any batch is sent, so that no row is sent if any row is invalid.
+    Raises ValueError for an invalid row."""
     import numpy as np
     import pyarrow as pa
 

@@ -173,7 +173,7 @@ def log_append_time_ms(answer: PartitionProduceResponse) -> int | None:
 
 
 def explanation(answer: PartitionProduceResponse) -> str:
-    """Returns the error as text, including the broker's own message if it sent one."""
+    """Returns the error as text, including the broker's own message, if any."""
     words = [code_of(answer.error_code).name]
     if answer.error_message:
         words.append(answer.error_message)

@@ -409,7 +409,7 @@ class Sender:
             self.backlog.mark_settled(batch)
 
     def _expire_batches(self, now: float) -> None:
-        """Fails all batches that are older than the delivery timeout, including those in flight."""
+        """Fails all batches that are older than the delivery timeout, including batches in flight."""
         while (oldest := self.backlog.oldest_batch()) is not None:
             outbox, batch = oldest
             if batch.created_at + self._rules.delivery_timeout_s > now:

@@ -101,8 +101,8 @@ def commit_offsets(
 
 
 def error_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
-    """Returns the first error code, or 0 if there is none. OPERATION_NOT_ATTEMPTED is returned only if there is no
-    other error, because it merely means that another partition failed."""
+    """Returns the first error code, or 0 if there are no errors. OPERATION_NOT_ATTEMPTED is returned only if there is
+    no other error, because it merely means that another partition failed."""
     codes = [
         partition.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
@@ -114,7 +114,8 @@ def error_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
 
 
 def error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
-    """Returns one of the error codes, or 0 if there is none. Permanent errors take precedence over transient ones."""
+    """Returns one of the error codes, or 0 if there are no errors. Permanent errors take precedence over transient
+    ones."""
     codes = [partition.error_code for topic in answer.topics for partition in topic.partitions if partition.error_code]
     final = [
         code

@@ -153,7 +153,8 @@ class TransactionSession:
         if answer.ongoing_txn_producer_id != NO_PRODUCER_ID:
             self.prepared = PreparedTxnState(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
             self.has_begun = True
-            # Required because KIP-939 does not specify which timeout applies to the transaction after a recovered one.
+            # Required because KIP-939 does not specify which timeout applies to the transaction that follows a
+            # recovered transaction.
             self._must_init_anew = True
             self.state = ProducerTxnState.PREPARED
         else:
@@ -182,8 +183,8 @@ class TransactionSession:
     async def prepare(self) -> PreparedTxnState:
         """Returns the state that identifies the flushed transaction.
 
-        If nothing was sent, the state is empty, because the coordinator has no such transaction, and the next
-        transaction will have the same producer epoch.
+        If nothing was sent, the state is empty, because the coordinator has no transaction, and the next transaction
+        will have the same producer epoch.
         """
         async with self._running_calls:
             self.raise_error()
@@ -273,7 +274,7 @@ class TransactionSession:
     async def send_acknowledgements(self, given: Acknowledgements, group: ShareGroupMetadata) -> None:
         """Acknowledges records as part of the transaction. Raises the same errors as `send_offsets`.
 
-        Nothing is sent unless every broker supports the request. If one does not, the transaction must still be
+        Nothing is sent unless every broker supports the request. If a broker does not, the transaction must still be
         aborted, because it would otherwise be committed without the acknowledgements.
         """
         if not given:
@@ -320,8 +321,8 @@ class TransactionSession:
 
     @asynccontextmanager
     async def _adding_to_the_transaction(self, what: str) -> AsyncIterator[None]:
-        """Runs requests that add something to the transaction. They run one at a time, and the transaction does not end
-        before they have finished."""
+        """Runs requests that add offsets or acknowledgements to the transaction, one at a time. The transaction does
+        not end before they have finished."""
         self.note_sending()
         try:
             async with self._running_calls:

@@ -204,7 +204,7 @@ def _identify(context: ssl.SSLContext, settings: Security) -> None:
     has_password = bool(settings.ssl_password)
     try:
         with as_file(content if key is None else key + b"\n" + content) as path:
-            # Always pass a password. Without one, OpenSSL would prompt for it on the terminal.
+            # Always pass a password. Without a password, OpenSSL would prompt for it on the terminal.
             context.load_cert_chain(path, password=settings.ssl_password or "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":

@@ -170,8 +170,8 @@ class Acquisitions:
 
     def find_acknowledged(self, given: Acknowledgements) -> tuple[TopicPartition, int] | None:
         """Returns the partition and offset of a record in `given` that the application has already acknowledged through
-        the consumer, or None if it has acknowledged none of them. The consumer would send such an acknowledgement
-        outside the transaction."""
+        the consumer, or None if there is no such record. The consumer would send such an acknowledgement outside the
+        transaction."""
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
                 if found := _APPLICATION_S.search(each.types, start, stop):
@@ -250,7 +250,7 @@ class Acquisitions:
         taken: dict[TopicIdPartition, SentAcknowledgements] = {}
         with self._lock:
             for partition, ranges in self._ranges.items():
-                # Sorted because a range that was acquired again may lie within an older one.
+                # Sorted because a range that was acquired again may lie within an older range.
                 if runs := [run for each in ranges for run in _runs_of(each)]:
                     taken[self._ids[partition]] = SentAcknowledgements(partition, sorted(runs, key=_BY_OFFSET))
         return taken

@@ -59,7 +59,8 @@ class ShareFetcher:
         return {}
 
     def wake(self, assigned: AssignedPartitions, max_wait_ms: int) -> None:
-        """Sends a request to each broker for which one is due, unless a request to that broker is already in flight."""
+        """Sends a request to each broker whose next request is due, unless a request to that broker is already in
+        flight."""
         requested = self._by_leader(assigned)
         for node_id in requested.keys() - self._leaders.keys():
             self._leaders[node_id] = ShareLeader(self._cluster, node_id, self._settings, self._metrics)
@@ -116,7 +117,7 @@ class ShareFetcher:
         return found
 
     def _in_turn(self) -> list[int]:
-        """Returns the nodes, starting with a different one each time, so that no node starves if only one request is
+        """Returns the nodes, starting with a different node each time, so that no node starves if only one request is
         sent at a time."""
         nodes = sorted(self._leaders)
         if not nodes:

@@ -1,8 +1,8 @@
 """Runs the event loop that all blocking clients of a process share. The loop runs in a separate thread, and other
 threads call it.
 
-The blocking classes do not duplicate the asynchronous ones. `blocking(Producer.flush)` turns a coroutine function into
-a method that waits for the result, with the same parameters and documentation.
+The blocking classes do not duplicate the asynchronous classes. `blocking(Producer.flush)` turns a coroutine function
+into a method that waits for the result, with the same parameters and documentation.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ if sys.platform != "win32":
 
 
 class Blocking(ABC, Generic[A]):
-    """Base class of the blocking clients. Each wraps an asyncio client so that threads can call it.
+    """Base class of the blocking clients. Each class wraps an asyncio client so that threads can call it.
 
-    Only one thread at a time may use a client, unless its class or the method says otherwise.
+    Only one thread at a time may use a client, unless its class or the method documents otherwise.
     """
 
     def __init__(self, make: Callable[[], A]) -> None:

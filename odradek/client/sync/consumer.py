@@ -53,11 +53,11 @@ class Consumer(Blocking[consumer.Consumer]):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribes to these topics. This replaces any earlier subscription.
+        """Subscribes to these topics, which replaces any earlier subscription.
 
         The next call that returns records joins the group.
 
-        pattern       also subscribes to all topics whose whole name matches this RE2 pattern. Requires
+        pattern       also subscribes to all topics whose full name matches this RE2 pattern. Requires
                       group_protocol="consumer".
         on_assigned   called with new partitions before any of their records is read; the place to `seek`
         on_revoked    called before partitions are given up; the place to commit offsets or to abort a transaction

@@ -1,5 +1,5 @@
-"""Recognises connections between brokers. A recording that was made in front of Apache Kafka contains such connections,
-but brokers are not judged."""
+"""Recognises connections between brokers. A recording that was made in front of Apache Kafka contains connections
+between brokers, which are not judged."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Connection:
     is_pipelined  whether the client ever sent a request before the response to the previous request
     first_us      arrival time of the first request
     last_us       arrival time of the last request
-    shows_broker  evidence that the sender is a broker, as are `sends_markers` and `sends_others`; see `brokers.py`
+    shows_broker  like `sends_markers` and `sends_others`, evidence that the sender is a broker; see `brokers.py`
     """
 
     number: int
@@ -184,8 +184,8 @@ def _batches(exchange: Exchange, request: ProduceRequest) -> list[Batch]:
 
 
 def forget_records(message: Message | None) -> None:
-    """Replaces the records in a message with a view of shared zeros. This saves memory, because exchanges are kept for
-    longer than their records are needed."""
+    """Replaces the records in a message with a view of shared zeros. The replacement saves memory, because exchanges
+    are kept for longer than their records are needed."""
     if isinstance(message, ProduceRequest):
         for topic in message.topic_data:
             for partition in topic.partition_data:

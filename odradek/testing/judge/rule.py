@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Level(Enum):
-    """How serious a violation is. LOSS marks a MUST rule whose violation loses records that the application believes to
-    be stored, or hides that they were lost."""
+    """The severity of a violation. LOSS marks a MUST rule whose violation loses records that the application believes
+    to be stored, or hides that they were lost."""
 
     LOSS = "L"
     MUST = "M"

@@ -124,7 +124,7 @@ class Scene:
 
     def run_later(self, delay_us: int, action: Callable[[], None]) -> None:
         """Runs `action` before the first event that is at least `delay_us` later. The action never runs if the
-        recording ends before such an event."""
+        recording ends earlier."""
         self._action_count += 1
         heapq.heappush(self._actions, (self.now_us + delay_us, self._action_count, action))
 

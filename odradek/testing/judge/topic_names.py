@@ -1,4 +1,4 @@
-"""Extracts from responses the ids of topics, and the names of topics that were deleted."""
+"""Extracts topic ids, and the names of deleted topics, from responses."""
 
 from __future__ import annotations
 

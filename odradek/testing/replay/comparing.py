@@ -1,8 +1,8 @@
 """Compares a live response with the recorded response to the same request, field by field.
 
-Values that the protocol does not determine are not compared. These are times, addresses, the wording of error messages,
-the order of lists whose elements have a key, and how many of the available records a Fetch returns. Ids may differ too,
-but a recorded id must always correspond to the same live id.
+Values that the protocol does not determine are not compared. They include times, addresses, the wording of error
+messages, the order of lists whose elements have a key, and how many of the available records a Fetch returns. Ids may
+differ too, but a recorded id must always correspond to the same live id.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class HandOver:
 
 
 def hand_over(stage: ScenarioCluster, **settings: str) -> HandOver:
-    """Lets one driver read a topic with two partitions, and then lets a second driver join the group. Both drivers are
-    started with `settings`. Raises Unimplemented, ApplicationFailed or Unmet."""
+    """Makes one driver read a topic with two partitions, and then makes a second driver join the group. Both drivers
+    are started with `settings`. Raises Unimplemented, ApplicationFailed or Unmet."""
     stage.topic(partitions=2)
     for partition, value in enumerate("ab"):
         stage.send(value, partition=partition)
@@ -126,7 +126,7 @@ def poll_until_stable(stage: ScenarioCluster, drivers: list[DrivenClient]) -> li
 
 def fetched_partitions(fetches: Requests, since: int) -> set[int]:
     """Returns the partitions that the Fetch requests with a number above `since` fetch. A request fetches the
-    partitions that it lists, and those that are in its fetch session."""
+    partitions that it lists, and the partitions in its fetch session."""
     found: set[int] = set()
     sessions: dict[int, set[int]] = {}
     for each in fetches:

@@ -79,8 +79,8 @@ def is_early(passed_us: int, interval_us: int) -> bool:
 
     `passed_us` is the time between two heartbeats. It begins at the earliest time at which the client may have sent the
     first heartbeat, and ends when the second heartbeat arrived. If a busy machine delays the first heartbeat on its way
-    to the broker, the second one seems to be early. Therefore a heartbeat may be early by NOISE_US, which is more than
-    a fifth of a short interval.
+    to the broker, the second heartbeat seems to be early. Therefore a heartbeat may be early by NOISE_US, which is more
+    than a fifth of a short interval.
     """
     return passed_us < min(EARLY * interval_us, interval_us - NOISE_US)
 

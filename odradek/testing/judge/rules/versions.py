@@ -109,7 +109,7 @@ def check_encoding(exchange: Exchange, scene: Scene) -> None:
 
 
 def check_api_versions(exchange: Exchange, scene: Scene) -> None:
-    """Examines ApiVersions requests. This includes requests of an unknown version, which are not decoded."""
+    """Examines ApiVersions requests, including requests of an unknown version, which are not decoded."""
     if exchange.api is not ApiKey.API_VERSIONS:
         return
     advertised, request = scene.state(AdvertisedVersions, exchange.connection.number), exchange.request

@@ -110,7 +110,7 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
     stage.kafka.move_leader(TOPIC, 0, 2)
     stage.send("b")
     # A client may read again from the start, or report an error to the application. Kafka's own client treats the
-    # response as a truncation (LogTruncationException, if it has no reset policy), and so does franz-go (ErrDataLoss).
+    # response as a truncation (LogTruncationException, if it has no reset policy), as does franz-go (ErrDataLoss).
     try:
         received += poll_values(driver, 1)
     except ApplicationFailed as errors:
