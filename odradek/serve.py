@@ -280,7 +280,7 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
     """Returns the default data directory, which does not depend on the working directory and survives a reboot."""
     home = (
         environ.get("XDG_DATA_HOME")
-        or environ.get("LOCALAPPDATA")  # Windows
+        or environ.get("LOCALAPPDATA")  # on Windows
         or os.path.join(os.path.expanduser("~"), ".local", "share")
     )
     return Path(home) / "odradek"

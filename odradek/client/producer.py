@@ -258,8 +258,8 @@ class Producer(ConnectedClient):
         self._is_closed = True
         try:
             if self._sender is not None:
-                # If the abort fails here, the transaction is aborted by its timeout, or by the next producer with this
-                # transactional id.
+                # If the abort fails here, the transaction is aborted when it times out, or when the next producer
+                # initialises this transactional id.
                 with suppress(TimeoutError, ClientError):
                     async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                         await self._finish(self._sender)

@@ -46,9 +46,9 @@ OnAcknowledged = Callable[[TopicPartition, list[tuple[int, int]], ClientError | 
 class AcknowledgementMode(Enum):
     """Determines who acknowledges the records that `getmany` has returned."""
 
-    IMPLICIT = "implicit"  # the next `getmany` or `commit` accepts them
+    IMPLICIT = "implicit"  # the next `getmany` or `commit` accepts the records
     EXPLICIT = "explicit"  # the application acknowledges each record
-    TRANSACTIONAL = "transactional"  # a producer acknowledges them within its transaction (KIP-1289)
+    TRANSACTIONAL = "transactional"  # a producer acknowledges the records within its transaction (KIP-1289)
 
 
 class ShareConsumer(ConnectedClient):

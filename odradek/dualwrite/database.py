@@ -100,7 +100,7 @@ class StateRowContent:
 
 
 class StateRow(Generic[C]):
-    """The row of one transactional id. Each method is given a connection, which belongs to the caller."""
+    """The row of one transactional id. Each method receives a connection that belongs to the caller."""
 
     def __init__(self, driver: Driver[C], transactional_id: str, timeout_ms: int) -> None:
         self._driver = driver

@@ -50,10 +50,10 @@ class Participant(Protocol):
         """Adds a message to the producer's buffer. Failures are reported by `prepare`."""
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
-        """Adds offsets to the transaction. Raises an error if that fails."""
+        """Adds offsets to the transaction. Raises an error on failure."""
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """Adds acknowledgements of a share group's records to the transaction. Raises an error if that fails."""
+        """Adds acknowledgements of a share group's records to the transaction. Raises an error on failure."""
 
     def prepare(self) -> str:
         """Waits until all messages have been acknowledged, prepares the transaction, and returns its state. Raises an

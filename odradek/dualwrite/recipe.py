@@ -118,7 +118,7 @@ FIRST_RECOVERY_STEP = Step.TAKE_OVER_DATABASE
 
 
 def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:
-    """Determines, from the content of the row, the outcome of a transaction whose database commit got no response.
+    """Determines the outcome of a transaction whose database commit got no response, from the content of the row.
 
     A prepared state identifies one transaction. If the stored state is our own, our transaction was committed,
     regardless of who owns the row now. If a different state is stored, our transaction was not committed, unless a new

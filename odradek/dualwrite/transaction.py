@@ -68,8 +68,8 @@ class Transaction(Generic[C]):
         self._participant.send_offsets(offsets, group)
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """Acknowledges records of a share group together with the block (KIP-1289). Records are accepted; a range of
-        offsets is acknowledged with its own type.
+        """Acknowledges records of a share group together with the block (KIP-1289). Records are accepted; each range of
+        offsets is acknowledged with its type.
 
         `group` is the share consumer's `share_group_metadata()`. Raises ClientError if a record no longer belongs to
         that consumer, or if the broker does not support the request.

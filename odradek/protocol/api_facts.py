@@ -14,7 +14,7 @@ from odradek.protocol.errors import ErrorCode as E
 
 
 class Coordinator(Enum):
-    """The coordinator that a request must be sent to."""
+    """The coordinator to which a request must be sent."""
 
     GROUP = auto()
     TRANSACTION = auto()
@@ -186,7 +186,7 @@ def facts_of(api: ApiKey | None) -> ApiFacts:
     return _NO_FACTS if api is None else _FACTS.get(api, _NO_FACTS)
 
 
-API_OF_KEY: Final = {api.value: api for api in ApiKey}  # by the number in the header of a request
+API_OF_KEY: Final = {api.value: api for api in ApiKey}  # keyed by the number in the header of a request
 
 
 def client_waits(api_key: int, version: int) -> bool:

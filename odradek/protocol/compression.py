@@ -79,7 +79,7 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
     try:
         raise refusal
     finally:
-        del refusal  # without this, the exception and this stack frame would keep each other alive
+        del refusal  # otherwise the exception and this stack frame would keep each other alive
 
 
 # --- gzip ------------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ _LZ4_HEADER = (
 )  # independent blocks of at most 64 KiB, no checksums, no size; then the header's own checksum
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 0x8000_0000  # flag in the length of a block: the block is not compressed
-LZ4_DEFAULT_LEVEL = 9  # Kafka's value for the fast compressor; every other level selects the high-compression one
+LZ4_DEFAULT_LEVEL = 9  # Kafka's value for the fast compressor; every other level selects the slower, denser compressor
 
 
 def _compress_lz4(data: Bytes, level: int | None) -> bytes:
@@ -231,7 +231,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
     if not flags & 0x20:
         raise MalformedMessage("lz4: the blocks of the frame depend on each other, which is not supported")
     block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
-    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 means 64 KiB, and each further step multiplies this by four
+    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 means 64 KiB, and each further step multiplies the size by four
     position, end, max_bytes = 7 + (8 if content_size else 0), len(data), 0
     while position + 4 <= end:
         length = int.from_bytes(data[position : position + 4], "little")
@@ -280,7 +280,7 @@ def _measure_zstd(data: memoryview) -> tuple[int, int]:
             max_bytes += frame_bytes
         elif (
             bytes(data[position + 1 : position + 4]) == b"\x2a\x4d\x18" and data[position] >> 4 == 5
-        ):  # this is a skippable frame
+        ):  # a skippable frame
             position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
         else:
             raise MalformedMessage("zstd: the data is not a frame")

@@ -79,7 +79,7 @@ class ErrorCode(Enum):
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
-    UNKNOWN_PRODUCER_ID = 59  # never returned: the batch is accepted or out of order, docs/spec/transactions.md#s4-5
+    UNKNOWN_PRODUCER_ID = 59  # never returned: a batch is accepted or out of order; see docs/spec/transactions.md#s4-5
     REASSIGNMENT_IN_PROGRESS = 60
     DELEGATION_TOKEN_AUTH_DISABLED = 61
     DELEGATION_TOKEN_NOT_FOUND = 62

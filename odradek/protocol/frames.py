@@ -88,7 +88,7 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
             position += 1
             if tags:
                 position = skip_tags(frame, position, tags)
-    except IndexError as error:  # also if the client id is too long, because slicing raises no error
+    except IndexError as error:  # also raised if the client id is too long, because the slice above raises no error
         raise MalformedMessage("the request ends within its header, possibly within its client id") from error
     if position > len(frame):
         raise MalformedMessage("the request ends within its client id or its tagged fields")

@@ -11,7 +11,7 @@ FEATURE = "odradek.share.transactions"
 # The level identifies the wire format. At level 1, TxnShareAcknowledge has key 95 and version 0. If the key ever
 # changes, the level must be raised.
 FEATURE_LEVEL = 1
-API_KEY = 95  # request and response of TxnShareAcknowledge, at FEATURE_LEVEL
+API_KEY = 95  # API key of TxnShareAcknowledge at FEATURE_LEVEL
 
 # The first of Odradek's own tags, which durably store the acknowledgements that are pending in a transaction.
 PRIVATE_TAGS = 10_000

@@ -125,7 +125,7 @@ def records_size(records: RecordChunks) -> int:
 
 
 def add_records(records: RecordChunks, out: bytearray, chunks: list[Any]) -> bytearray:
-    """Appends records to `out` or to `chunks`. Returns the bytearray that the caller must continue with."""
+    """Appends records to `out` or to `chunks`. Returns the bytearray to which the caller must append next."""
     parts: list[Buffer] = records if isinstance(records, list) else [records]
     for part in parts:
         if len(part) < COPY_BELOW_BYTES:

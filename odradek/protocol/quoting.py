@@ -16,12 +16,12 @@ MAX_QUOTED_LENGTH: Final = 200  # maximum number of characters of one quoted val
 # Maximum number of characters of a message. A message of this length has at most 8,000 bytes, which fit into every
 # response.
 MAX_MESSAGE_LENGTH: Final = 2_000
-MAX_ELEMENTS: Final = 3  # maximum number of elements of an array that are shown
-MAX_LEVELS: Final = 6  # maximum depth of nested arrays and structs that is shown
+MAX_ELEMENTS: Final = 3  # maximum number of array elements to show
+MAX_LEVELS: Final = 6  # maximum depth of nested arrays and structs to show
 
 
 def shortened(text: str, most: int = MAX_MESSAGE_LENGTH) -> str:
-    """Returns the text. If it is too long, its middle is replaced with a note of how many characters are omitted."""
+    """Returns the text. If the text is too long, replaces its middle with the number of omitted characters."""
     if len(text) <= most:
         return text
     ending = most // 4

@@ -22,7 +22,7 @@ _WINDOW: Final = 8192  # number of consecutive offset deltas with the same third
 
 # Inverts the bit that means "more bytes follow", so that Python's fast test for ASCII can be used.
 _FLIP: Final = bytes(byte ^ 0x80 for byte in range(256))
-# For each position in a varint, its bytes for the offset deltas 0, 1, 2 …
+# The bytes at each position of a varint, for the offset deltas 0, 1, 2 …
 _ONLY_BYTES: Final = bytes(2 * delta for delta in range(64))
 _FIRST_BYTES: Final = bytes(2 * delta | 0x80 for delta in range(64)) * (_WINDOW // 64)
 _SECOND_BYTES: Final = b"".join(bytes([delta >> 6]) * 64 for delta in range(0, _WINDOW, 64))
@@ -218,7 +218,7 @@ class AlikeRecords(NamedTuple):
     """Consecutive records with the same layout and consecutive offset deltas."""
 
     length: int  # number of records
-    timestamp_bytes: list[bytes]  # first bytes of all timestamp deltas, then their second bytes …
+    timestamp_bytes: list[bytes]  # the first bytes of all timestamp deltas, then the second bytes, and so on
 
     def timestamp_deltas(self) -> Iterator[tuple[int, ...]]:
         """Yields the bytes of each record's timestamp delta. Most of these deltas are equal, so callers need to decode

@@ -237,8 +237,8 @@ class Recording:
         self.position = len(head)
         self.is_cut = False
         self._exchanges = 0
-        self._open_exchanges: dict[int, list[int]] = {}  # by connection: exchanges that have not ended
-        self._unwritten: dict[int, list[int]] = {}  # by connection: exchanges whose responses have not been sent
+        self._open_exchanges: dict[int, list[int]] = {}  # exchanges of each connection that have not ended
+        self._unwritten: dict[int, list[int]] = {}  # exchanges of each connection whose responses have not been sent
 
     def entries(self) -> Iterator[RecordingEntry]:
         """Yields all entries, including a WRITTEN entry for each response. Raises MalformedMessage if a complete block

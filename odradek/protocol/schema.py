@@ -93,7 +93,7 @@ class Schema(NamedTuple):
     """The schema of one message in all its versions."""
 
     name: str
-    kind: str  # request, response, header, data, metadata, coordinator-key, coordinator-value
+    kind: str  # one of request, response, header, data, metadata, coordinator-key, coordinator-value
     key: int | None  # the API key, or the type that precedes a stored record
     versions: Versions
     flexible: Versions

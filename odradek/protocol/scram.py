@@ -27,7 +27,7 @@ from odradek.protocol.messages.alter_user_scram_credentials_request import Scram
 
 MIN_ITERATIONS = 4096  # minimum for both mechanisms, on both sides
 MAX_ITERATIONS = 16_384  # maximum that a broker accepts for storage
-NEW_SALT_BYTES = 24  # size of new salts
+NEW_SALT_BYTES = 24  # size of the salts of new passwords
 
 _SAFE = "[^\x00=,]"
 _NAME = f"(?:{_SAFE}|=2C|=3D)+"
@@ -179,7 +179,7 @@ class ClientFirst:
 
 @dataclass(frozen=True, slots=True)
 class ServerFirst:
-    """The server's first message. `nonce` is the client's nonce followed by the server's."""
+    """The server's first message. `nonce` is the client's nonce followed by the server's nonce."""
 
     nonce: str
     salt: bytes

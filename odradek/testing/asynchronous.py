@@ -82,7 +82,7 @@ class Odradek:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stops the process if `start` created it. Call this last: no other method works afterwards."""
+        """Stops the process if `start` created it. Call this method last, because no other method works afterwards."""
         await run(self.threads, self.plain.stop)
         self.threads.shutdown(wait=False)
 

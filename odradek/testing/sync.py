@@ -337,7 +337,8 @@ class Cluster:
 
         seed     0 stops the rare responses; None changes nothing
         percent  percentages that replace the default percentages of the named oddities
-        returns  `seed` and `oddities`, each with its `name`, its `percent`, and the number of times that it was `done`
+
+        Returns `seed` and `oddities`, each with its `name`, its `percent`, and the number of times that it was `done`.
         """
         if seed is None:
             answer: Mapping[str, Json] = self._ask(table.ODDITIES)
@@ -396,10 +397,9 @@ class Cluster:
 
     def truncate(self, topic: str, partition: int, offset: int, *, node: int | None = None) -> Mapping[str, Json]:
         """Simulates an unclean leader election. Batches that are not completely below `offset` are lost, and a new
-        leader epoch begins.
+        leader epoch begins. Returns the partition's offsets and its `leader_epoch`.
 
-        node     the new leader; None keeps the current leader
-        returns  the partition's offsets and `leader_epoch`
+        node  the new leader; None keeps the current leader
         """
         facts: Mapping[str, Json] = self._ask(
             table.TRUNCATE, topic=topic, partition=partition, offset=offset, node=node

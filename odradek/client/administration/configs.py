@@ -37,7 +37,7 @@ class ConfigResource(NamedTuple):
 
 
 class AlterOperation(Enum):
-    """The operation of a `ConfigChange`. APPEND and SUBTRACT add and remove entries of a list."""
+    """The operation of a `ConfigChange`. APPEND adds entries to a list, and SUBTRACT removes them."""
 
     SET = 0
     DELETE = 1

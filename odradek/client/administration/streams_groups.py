@@ -90,7 +90,7 @@ class StreamsSubtopology:
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """The topics that active tasks of this subtopology read and commit offsets for."""
+        """The topics for which active tasks of this subtopology read records and commit offsets."""
         return *self.source_topics, *(topic.name for topic in self.repartition_source_topics)
 
 

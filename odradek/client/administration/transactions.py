@@ -28,7 +28,7 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
-# First versions of ListTransactions with a filter by duration and with a filter by pattern.
+# First versions of ListTransactions that filter by duration and by pattern, respectively.
 FIRST_VERSION_WITH_DURATION, FIRST_VERSION_WITH_PATTERN = 1, 2
 NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # both mean a two-phase commit: KIP-939 uses -1, Kafka the maximum
 FIRST_COORDINATOR_EPOCH = 0

@@ -40,7 +40,7 @@ from odradek.protocol.messages.describe_user_scram_credentials_response import D
 from odradek.protocol.scram import MIN_ITERATIONS, NEW_SALT_BYTES, ScramMechanism, scram_upsertion
 
 Credentials = Mapping[ScramMechanism, int]
-"""The number of iterations of each SCRAM mechanism that the user can log in with."""
+"""The iteration count for each SCRAM mechanism with which the user can log in."""
 
 
 async def describe_users(requests: AdminRequests, users: Iterable[str] | None = None) -> dict[str, Credentials]:
@@ -80,7 +80,7 @@ async def _alter(requests: AdminRequests, request: AlterUserScramCredentialsRequ
 
 F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # DescribeAclsRequest and DeleteAclsFilter have equal fields
 
-WITH_PATTERN_TYPES = 1  # first version of the three ACL requests that has pattern types
+WITH_PATTERN_TYPES = 1  # first version of the three ACL requests with pattern types
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _deleted_acl(each: DeleteAclsMatchingAcl) -> Acl:
     )
 
 
-EXACT, DEFAULT = 0, 1  # the match types for a component of a filter
+EXACT, DEFAULT = 0, 1  # match types of a component in a quota filter
 
 QuotaEntity = Mapping[str, str | None]
 """The entity of a quota: a name for each entity type (`user`, `client-id` or `ip`). The name None means the default

@@ -137,7 +137,7 @@ def from_rows(rows: Bytes, used: NDArray[np.bool_]) -> pa.Array:
 
 
 def content_of(array: pa.Array) -> memoryview:
-    """Returns all values of a binary array without nulls, concatenated."""
+    """Returns the concatenated values of a binary array without nulls."""
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)[array.offset : array.offset + len(array) + 1]
     data = array.buffers()[2]
     return memoryview(data if data is not None else b"")[int(offsets[0]) : int(offsets[-1])]

@@ -44,7 +44,7 @@ _SMALLEST_RECORD_BYTES = 7
 # Minimum number of batches for which processing them in parallel is worthwhile: one numpy step costs about as much as
 # this many steps for single batches.
 _SIDE_BY_SIDE = 48
-_SINGLY = 32  # records to read one by one before checking for a run of records of equal size
+_SINGLY = 32  # number of records to read one by one before checking for a run of records of equal size
 
 
 def read_records(

@@ -34,7 +34,7 @@ class MemberSubscription:
     generation_id: int = -1
 
 
-Subscriptions = Mapping[str, MemberSubscription]  # by member id
+Subscriptions = Mapping[str, MemberSubscription]  # keyed by member id
 Assignments = dict[str, list[TopicPartition]]
 Assign = Callable[[Subscriptions, Mapping[str, int]], Assignments]
 

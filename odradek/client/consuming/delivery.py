@@ -83,7 +83,7 @@ class RecordTaker:
             delivered = self._positions.take(max_records)
         except MalformedMessage as error:
             raise ClientError(f"the records are damaged: {error}", ErrorCode.CORRUPT_MESSAGE) from None
-        # A Fetch result is used up, which happens far less often than a take.
+        # A Fetch result has been used up, which happens far less often than a take.
         if self._positions.exhausted_fetches != exhausted_fetches:
             self._fetcher.wake()
         if delivered is not None:
@@ -91,7 +91,7 @@ class RecordTaker:
         return delivered
 
     def take_batches(self) -> dict[TopicPartition, RawBatches] | None:
-        """Takes the batches of one Fetch response for each partition. Returns None if there are none."""
+        """Takes the batches of one Fetch response for each partition. Returns None if no batches are buffered."""
         delivered = self._positions.take_batches()
         if delivered:
             self._fetcher.wake()

@@ -25,11 +25,11 @@ from odradek.protocol.records import read_varint, read_varlong, records_of
 from odradek.protocol.struct import Buffer
 
 _SMALLEST_RECORD_BYTES = 7
-_PAUSE = 64  # records to read one by one before looking for another run
+_PAUSE = 64  # number of records to read one by one before looking for another run
 # Header keys are text. With this error handler, bytes that are not UTF-8 survive a round trip.
 _NOT_UTF8 = "surrogateescape"
 
-# Does the same as ConsumerRecord(...), without the cost of keyword arguments.
+# Equivalent to ConsumerRecord(...), but without the cost of keyword arguments.
 _record_of = partial(tuple.__new__, ConsumerRecord)
 
 
@@ -307,7 +307,7 @@ class FetchedRecords:
         return delivered
 
     def take_batches(self) -> RawBatches:
-        """Returns all remaining batches, neither decoded nor checked."""
+        """Returns all remaining batches without decoding or checking them."""
         delivered = RawBatches(self._records, self._aborted_transactions, self.next_offset, self.end_offset)
         if self._batches:
             epoch = read_batch_header(self._records, self._batches[-1]).leader_epoch

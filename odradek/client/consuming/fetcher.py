@@ -74,7 +74,7 @@ class Fetcher:
         self._settings = settings
         self._committed = committed
         self._on_change = on_change
-        self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
+        self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # keyed by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
         self._error: BaseException | None = None  # error of a topic, or bug in a task, to raise in the application

@@ -158,7 +158,7 @@ class GroupMember:
         self._join_error: ClientError | None = None  # a permanent error of a heartbeat, such as FENCED_INSTANCE_ID
         self._is_cooperative = all(ASSIGNORS[name].is_cooperative for name in settings.assignors)
         self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
-        # The number of partitions of each topic when this member, as leader, computed the assignment.
+        # Each topic's number of partitions when this member, as leader, computed the assignment.
         self._last_counts: dict[str, int] = {}
 
     @property

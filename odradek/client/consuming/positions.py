@@ -71,7 +71,7 @@ class AssignedPartition:
     validated_epoch: int | None = None  # epoch of the leader whose log last confirmed the position
     reset_to: int | None = None  # timestamp for ListOffsets
     is_paused: bool = False
-    is_fetching: bool = False  # True while a Fetch for it is in flight
+    is_fetching: bool = False  # True while a Fetch for the partition is in flight
     replica: int | None = None  # the node to read from, as chosen by the leader (KIP-392)
     replica_until_s: float = 0.0  # time (of time.monotonic) after which records are fetched from the leader again
     log_start_offset: int | None = None  # log start offset in the last Fetch response

@@ -159,7 +159,7 @@ class ConsumerMetrics(ClientMetrics):
             self._topic(topic).fetched_bytes.record(size_bytes)
 
     def record_returned(self, topic: str, records: int) -> None:
-        """Records that this many records were returned to the application."""
+        """Counts records that were returned to the application."""
         self._records.record(records)
         self._topic(topic).records.record(records)
 
@@ -210,7 +210,7 @@ class ShareConsumerMetrics(ClientMetrics):
         self.rebalances = Rebalances(coordinator)
 
     def record_fetch(self, records: int, size_bytes: int) -> None:
-        """Records a response that contains this many records."""
+        """Records the size of a response and its number of records."""
         self._records.record(records)
         self._fetch_size.record(size_bytes)
 

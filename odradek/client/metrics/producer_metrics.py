@@ -124,7 +124,7 @@ class ProducerMetrics(ClientMetrics):
         sensors.compression.record(compression, now_s)
 
     def record_request(self, records: int) -> None:
-        """Records a request that contains this many records."""
+        """Records the number of records in a request."""
         self._records.record(records)
 
     def record_retries(self, topic: str, records: int) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from odradek.client.metrics.values import Metric, MetricKind, Unit
 
 Clock = Callable[[], float]
-"""Returns monotonic seconds."""
+"""A clock that returns monotonic seconds."""
 
 WINDOW_S = 30.0
 WINDOWS = 2

@@ -42,7 +42,7 @@ DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 DEFAULT_RETRY_BACKOFF_MS = 100
 DEFAULT_RETRY_BACKOFF_MAX_MS = 1_000
 DEFAULT_METADATA_MAX_AGE_MS = 300_000
-ONE_KEY = 3  # last version of FindCoordinator that has a single key
+ONE_KEY = 3  # last version of FindCoordinator with a single key
 MAIN = ""  # the channel for short requests
 TRANSACTION_VERSION = "transaction.version"
 
@@ -129,7 +129,7 @@ class Cluster:
         self._topics: dict[str, TopicMetadata] = {}
         self._learnt_at: dict[str, float] = {}
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
-        self._connections: dict[tuple[str, int, str], Connection] = {}  # by host, port, channel
+        self._connections: dict[tuple[str, int, str], Connection] = {}  # keyed by host, port and channel
         self._opening: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
         self._features_epoch = -1
         self._features: dict[str, int] = {}
@@ -271,7 +271,7 @@ class Cluster:
 
     @property
     def requests_in_flight(self) -> int:
-        """The number of requests, to all brokers, that have not been answered yet."""
+        """The number of unanswered requests to all brokers."""
         return sum(each.requests_in_flight for each in list(self._connections.values()))
 
     @property
@@ -347,7 +347,7 @@ class Cluster:
         return self._topics.get(topic)
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
-        """Returns the names of the topics that exist, by topic id. Looks up unknown ids. Raises RetriableError."""
+        """Returns the names of the existing topics by topic id. Looks up unknown ids. Raises RetriableError."""
         requested = set(topic_ids)
         found = self._names_of(requested)
         if missing := requested - found.keys():

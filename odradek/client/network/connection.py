@@ -46,7 +46,7 @@ GREETINGS = 2  # number of ApiVersions responses that a broker may send before i
 class ServedVersions:
     """The request versions that a broker supports, and its features."""
 
-    served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by API key: oldest and newest version
+    served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # oldest and newest version, keyed by API key
     features_epoch: int = -1
     features: Mapping[str, int] = field(default_factory=dict)  # the finalized levels
 
@@ -63,7 +63,8 @@ class ServedVersions:
         return self.features.get(name, 0) > 0
 
     def newest_version(self, request: type[Message], max_version: int | None = None) -> int | None:
-        """Returns the newest version, up to `max_version`, that both sides support, or None if there is none."""
+        """Returns the newest version, up to `max_version`, that both sides support, or None if there is no such
+        version."""
         oldest, newest = self.served.get(request.API_KEY, (0, -1))
         version = min(newest, request.MAX_VERSION if max_version is None else min(max_version, request.MAX_VERSION))
         return version if version >= max(oldest, request.MIN_VERSION) else None
@@ -193,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def requests_in_flight(self) -> int:
-        """The number of requests that have not been answered yet."""
+        """The number of unanswered requests."""
         return len(self._pending)
 
     @property
@@ -399,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, because uvloop's transport does not inherit from asyncio.Transport.
+        # Cast because uvloop's transport does not inherit from asyncio.Transport.
         self._transport = cast(asyncio.Transport, transport)
         self._writelines = self._transport.writelines
         if self._loss is not None:

@@ -29,7 +29,8 @@ from odradek.client.producing.producer_batch import NO_IDENTITY, ProducerBatch, 
 from odradek.protocol.errors import ErrorCode
 
 NONE = -1
-# More records than a batch can hold, so that the halves of a batch have lower orders than the next batch.
+# Distance between the orders of consecutive batches. It exceeds the number of records in a batch, so that the halves of
+# a batch have lower orders than the next batch.
 MAX_RECORDS = 2**31
 SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
@@ -282,7 +283,7 @@ class Backlog:
         return by_age[0] if by_age else None
 
     def split(self, outbox: Outbox, batch: ProducerBatch, halves: tuple[ProducerBatch, ProducerBatch]) -> None:
-        """Replaces a batch with its halves, including in the calls that wait for the batch."""
+        """Replaces a batch with its halves, also in the calls that wait for the batch."""
         at = self._by_age.index((outbox, batch))
         self._by_age[at] = (outbox, halves[0])
         self._by_age.insert(at + 1, (outbox, halves[1]))

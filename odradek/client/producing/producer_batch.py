@@ -109,8 +109,8 @@ class ProducerBatch:
         self.attempts = 0  # number of times that the batch was sent
         self.is_closed = False
         self.is_compressed = False
-        self.may_come_late = False  # True if a connection on which it was sent has been lost
-        self.is_done = False  # True if its futures are resolved
+        self.may_come_late = False  # True if a connection on which the batch was sent has been lost
+        self.is_done = False  # True if the batch's futures are resolved
         self.last_error = ""
 
     def append(
@@ -236,7 +236,7 @@ class ProducerBatch:
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # marks it as retrieved: asyncio must not warn if the future is never awaited
+                future.exception()  # marks the exception as retrieved: asyncio must not warn about a future that is not awaited
 
 
 COLUMN_BATCH_BYTES = 256 * 1024

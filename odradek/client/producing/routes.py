@@ -55,7 +55,7 @@ class LeaderRoutes:
         return leader.node_id
 
     def adopt_leader(self, partition: TopicPartition, answer: PartitionProduceResponse) -> None:
-        """Adopts the new leader if the response names one (KIP-951). Called after `forget_leader`."""
+        """Adopts the new leader if the response names it (KIP-951). Called after `forget_leader`."""
         if answer.current_leader is not None:
             leader = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
             self._cluster.adopt_leader(partition, leader)

@@ -50,7 +50,7 @@ class SendingRules:
     batch_size: int  # size limit of a batch before compression, in bytes
     linger_s: float
     max_in_flight: int  # maximum number of requests in flight on one connection
-    max_request_size: int  # bytes
+    max_request_size: int  # size limit of a request, in bytes
     delivery_timeout_s: float
     request_timeout_ms: float
     metadata_max_age_s: float

@@ -72,7 +72,7 @@ RULES: Mapping[ApiKey, VerdictRules] = {
             }
         )
     ),
-    # docs/spec/share-groups.md#s5-3, T5.
+    # Source: docs/spec/share-groups.md#s5-3, T5.
     ApiKey.TXN_SHARE_ACKNOWLEDGE: VerdictRules(
         fatal=FENCED | {E.UNSUPPORTED_VERSION, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED},
         otherwise=Verdict.ABORT,

@@ -14,7 +14,7 @@ from odradek.client.schema_registry.address import RegistryAddress
 from odradek.registry.schemas import Json, Reference, SchemaText
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-MAX_REFERENCES: Final = 1_000  # maximum number of references of one schema, including indirect ones
+MAX_REFERENCES: Final = 1_000  # maximum number of references of one schema, including indirect references
 
 
 class RegistryFailure(Enum):

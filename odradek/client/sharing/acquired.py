@@ -38,12 +38,12 @@ from odradek.protocol.topic_partition import TopicIdPartition
 GAP = 0  # an offset without a record for the application
 ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)
 OPEN = 0xFF  # delivered, but not yet acknowledged by the application
-RENEWED = 0xFE  # lock renewed: the application may acknowledge the record again, but `getmany` does not require that
+RENEWED = 0xFE  # lock renewed: the application may, but need not, acknowledge the record again before `getmany`
 RENEWING = 0xFD  # the renewal has been sent but not yet answered
 DONE = 0xFC  # acknowledgement sent, record lost, or left to another transaction
 PENDING = 0xFB  # a transaction acknowledges the record; until the transaction ends, the application must not
-# The transaction that acknowledged the record was aborted: the application may acknowledge the record again, but
-# `getmany` does not require that.
+# The transaction that acknowledged the record was aborted: the application may, but need not, acknowledge the record
+# again before `getmany`.
 RETURNED = 0xFA
 
 _TO_SEND = re.compile(rb"[\x00-\x04]+")
@@ -83,7 +83,7 @@ class TypeRun:
 
     @property
     def acknowledge_types(self) -> list[int]:
-        """The types as requests contain them: a single type for all offsets, or one type per offset."""
+        """The acknowledge types in the form that requests contain: one type for all offsets, or one type per offset."""
         types = self.types
         return [types[0]] if types.count(types[0]) == len(types) else list(types)
 
@@ -163,7 +163,7 @@ class Acquisitions:
         self._replace(OPEN, ACCEPT)
 
     def leave_all_delivered(self) -> None:
-        """Leaves all delivered records to transactions, or until their locks expire. Nothing is sent for them."""
+        """Leaves all delivered records to transactions, or to the expiry of their locks. Sends nothing for them."""
         self._replace(OPEN, DONE)
 
     # Acknowledgements in the transaction of a producer.
@@ -203,7 +203,7 @@ class Acquisitions:
                 self._forget_done(partition)
 
     def leave_returned(self) -> None:
-        """Leaves records of aborted transactions until their locks expire. Nothing is sent for them."""
+        """Leaves the records of aborted transactions to the expiry of their locks. Sends nothing for them."""
         self._replace(RETURNED, DONE)
 
     def is_pending(self, partition: TopicPartition, offset: int) -> bool:

@@ -34,10 +34,10 @@ class ShareFetcher:
         self._settings = settings
         self._on_change = on_change
         self._leaders: dict[int, ShareLeader] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # by node
-        self._failures: dict[int, int] = {}  # consecutive failures by node
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # keyed by node
+        self._failures: dict[int, int] = {}  # number of consecutive failures of each node
         self._lookup: asyncio.Task[None] | None = None
-        self._lookups = 0  # consecutive look-ups
+        self._lookups = 0  # number of consecutive look-ups
         self._stale: set[str] = set()  # topics whose metadata must be refreshed
         self._ready: deque[tuple[ShareLeader, list[ShareDelivery]]] = deque()
         self._error: ClientError | None = None

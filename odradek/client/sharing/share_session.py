@@ -28,7 +28,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 FIRST_EPOCH, LAST_EPOCH = 1, 2**31 - 1
 
-# Errors that mean that the broker does not have the request's session.
+# Errors returned by a broker that does not have the session of the request.
 SESSION_LOST_ERRORS = frozenset(
     {
         ErrorCode.SHARE_SESSION_NOT_FOUND,

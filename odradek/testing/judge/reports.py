@@ -12,7 +12,7 @@ from odradek.testing.judge.exchanges import Exchange
 from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, RuleVerdict, Software, counts_against
 
-# For each attribute in JUnit XML that counts elements, the name of these elements.
+# The attributes in JUnit XML that count elements, with the names of the counted elements.
 COUNTED_ELEMENTS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 

@@ -139,7 +139,7 @@ def _lists(
             else:
                 alone.append(each)
         rest = [each for partners in waiting.values() for each in partners]
-        if any(key.name in KINDS for key in keys):  # ids without a known counterpart
+        if any(key.name in KINDS for key in keys):  # ids without a known counterpart are paired in order
             while alone and rest:
                 pairs.append((alone.pop(0), rest.pop(0)))
         for each in alone:

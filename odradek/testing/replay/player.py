@@ -300,7 +300,7 @@ def _client_id(frame: bytes) -> str:
 
 
 def _control_call(entry: RecordingEntry) -> dict[str, Any] | None:
-    """Returns the call of the control interface that an entry contains, or None if it contains none."""
+    """Returns the call of the control interface that an entry contains, or None if the entry contains no call."""
     return json.loads(entry.body).get("called") if entry.kind is Kind.EVENT else None
 
 

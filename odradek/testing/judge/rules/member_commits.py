@@ -15,7 +15,7 @@ from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.scene import Scene
 
 STALE: Final = ErrorCode.STALE_MEMBER_EPOCH.value
-WITH_EPOCHS: Final = 9  # first version of OffsetCommit that has member epochs
+WITH_EPOCHS: Final = 9  # first version of OffsetCommit with member epochs
 
 
 class EpochMember(Protocol):

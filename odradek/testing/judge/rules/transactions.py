@@ -303,7 +303,7 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
 
 @dataclass(slots=True)
 class EpochAfterAbort:
-    """A producer id and epoch that a response to EndTxn(abort) contained. `end_txn` is the exchange of that EndTxn."""
+    """The producer id and epoch from a response to an EndTxn that aborts. `end_txn` is the exchange of this EndTxn."""
 
     end_txn: Exchange | None = None
 

@@ -14,7 +14,7 @@ PRODUCE_WITH_LEADERS = 10
 PRODUCE_WITH_IDS = 13
 METADATA_WITH_EPOCHS = 7
 HANG_UP_DELAY_S = 4.0
-MAX_CONNECTION_ATTEMPTS = 60  # about ten are usual with the default reconnect.backoff.ms of 50 ms, which grows
+MAX_CONNECTION_ATTEMPTS = 60  # about ten attempts are usual with the default reconnect.backoff.ms of 50 ms, which grows
 
 
 def works_with_the_versions_of_today(stage: ScenarioCluster) -> str | None:
