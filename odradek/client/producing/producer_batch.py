@@ -236,7 +236,8 @@ class ProducerBatch:
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # marks the exception as retrieved: asyncio must not warn about a future that is not awaited
+                # Marks the exception as retrieved, so that asyncio does not warn if the future is never awaited.
+                future.exception()
 
 
 COLUMN_BATCH_BYTES = 256 * 1024
