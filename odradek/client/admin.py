@@ -333,8 +333,8 @@ class Admin(ConnectedClient):
     ) -> list[TransactionListing]:
         """Lists the transactional ids that match all filters, sorted by id.
 
-        longer_than_ms   minimum time since the last transaction began. As in Kafka, this also matches ids that have
-                         never had a transaction; combine it with the state Ongoing to exclude them.
+        longer_than_ms   minimum time since the last transaction began. As in Kafka, the filter also matches ids that
+                         have never had a transaction; combine it with the state Ongoing to exclude them.
 
         Raises ClientError (UNSUPPORTED_VERSION) if the brokers do not support a filter.
         """
@@ -356,8 +356,8 @@ class Admin(ConnectedClient):
         """Aborts the open transaction of this transactional id, even if it is prepared, and fences its producer
         (KIP-939).
 
-        Use this if the process that should decide the transaction will never return. The call returns when the abort is
-        complete; a new producer can then use the id.
+        Use this method if the process that should decide the transaction will never return. The call returns when the
+        abort is complete; a new producer can then use the id.
 
         No external coordinator is consulted. If an external coordinator has already decided to commit, the records of
         the transaction are lost. Raises ClientError if the broker refuses, for example with
@@ -428,11 +428,11 @@ class Admin(ConnectedClient):
     async def end_transaction(self, transactional_id: str, state: PreparedTxnState, *, committed: bool) -> None:
         """Commits or aborts a transaction that another process has prepared.
 
-        Returns once the transaction has ended this way, even if it was ended earlier. The call is safe to repeat as
+        Returns once the transaction has the requested outcome, even if it ended earlier. The call is safe to repeat as
         long as no other transaction begins under the transactional id. The outcome is certain only if the call returns.
 
-        Raises ProducerFenced if the transaction can no longer end this way: it had the other outcome, an operator or a
-        newer producer has taken over, or another transaction has begun under the id. Raises ClientError
+        Raises ProducerFenced if the transaction can no longer have this outcome: it ended with the opposite outcome, an
+        operator or a newer producer has taken over, or another transaction has begun under the id. Raises ClientError
         (UNSUPPORTED_VERSION) if the cluster's transaction.version is below 2. After any other error the outcome is
         unknown. Does nothing for the empty state, which identifies no transaction.
         """

@@ -93,7 +93,7 @@ class Consumer(ConnectedClient):
 
         bootstrap_servers               one or more brokers as `host:port`, in a sequence or separated by commas
         group_id                        the id of the consumer group; required to subscribe and to commit
-        group_instance_id               makes the member static (KIP-345): its partitions stay reserved while it
+        group_instance_id               makes the member static (KIP-345): its partitions remain reserved while it
                                         restarts
         client_rack                     the rack of this client. The leader may then direct the consumer to a follower
                                         in the same rack (KIP-392).
@@ -107,7 +107,7 @@ class Consumer(ConnectedClient):
                                         group
         heartbeat_interval_ms           classic only: how often to send heartbeats
         group_protocol                  classic, or consumer (KIP-848). With consumer, the broker assigns the
-                                        partitions, using `group_remote_assignor` if that is set, and chooses the
+                                        partitions, using `group_remote_assignor` if set, and chooses the
                                         heartbeat interval.
         partition_assignment_strategy   classic only: range, roundrobin and cooperative-sticky, in order of preference.
                                         With cooperative-sticky alone, members keep most of their partitions during a
@@ -325,7 +325,7 @@ class Consumer(ConnectedClient):
         The position moves past all returned batches. The consumer checks neither CRCs nor records, so the caller must
         check them.
 
-        Raises the errors of `getmany`, except the one for damaged records: OffsetOutOfRange, AuthorizationFailed,
+        Raises the errors of `getmany`, except the error for damaged records: OffsetOutOfRange, AuthorizationFailed,
         ClientError if the group does not accept this member, and IllegalState.
         """
         self._drop_buffered(*self._positions.partitions)

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-# Limit with idempotence, because a broker recognises a repeated batch only among the last five of each producer.
+# Maximum of `max_in_flight` with idempotence, because a broker recognises a repeated batch only among a producer's last
+# five batches in the partition.
 MAX_IN_FLIGHT_IN_ORDER = 5
 RECORD_OVERHEAD_BYTES = 70  # maximum size of a batch with one record, not counting the record's key, value and headers
 
@@ -135,7 +136,7 @@ class Producer(ConnectedClient):
                                   fails
         request_timeout_ms        how long the producer waits for a response before it closes the connection and retries
         retry_backoff_ms          delay after the first failure of a request; it doubles with each further failure
-        retry_backoff_max_ms      upper limit of that delay
+        retry_backoff_max_ms      upper limit of the delay
         metadata_max_age_ms       how often to refresh the metadata, even if no request fails
         bootstrap_timeout_ms      how long `start` retries if no broker answers; 0 to try each server once
         partitioner               a function (topic, key, number of partitions) -> partition. By default, the murmur2
@@ -209,9 +210,9 @@ class Producer(ConnectedClient):
     async def start(self) -> None:
         """Connects to the cluster.
 
-        Raises RetriableError if no bootstrap server answers within `bootstrap_timeout_ms`. If that is 0, the default,
-        each server is tried once. After a failure, create a new producer. Raises IllegalState if the producer was
-        already started; AuthenticationFailed if a broker refuses the login.
+        Raises RetriableError if no bootstrap server answers within `bootstrap_timeout_ms`. With the default of 0, each
+        server is tried once. After a failure, create a new producer. Raises IllegalState if the producer was already
+        started; AuthenticationFailed if a broker refuses the login.
         """
         if self._sender is not None or self._is_closed:
             raise IllegalState("a producer can be started only once")

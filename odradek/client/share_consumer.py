@@ -265,8 +265,8 @@ class ShareConsumer(ConnectedClient):
     async def commit(self, *, timeout_ms: float | None = None) -> Results:
         """Sends all acknowledgements and waits for the responses. Returns None or an error for each partition.
 
-        Waits for at most `timeout_ms`, or `default_api_timeout_ms` if that is not given. With implicit acknowledgement,
-        the call first accepts all records that were returned.
+        Waits for at most `timeout_ms` (by default, `default_api_timeout_ms`). With implicit acknowledgement, the call
+        first accepts all records that were returned.
 
         The errors are returned, not raised. A RetriableError means that it is unknown whether the broker stored the
         acknowledgements. Any other error means that the broker did not store them. The most common error is

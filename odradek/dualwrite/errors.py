@@ -28,7 +28,7 @@ class InDoubt(DualWriteError):
     """The transaction cannot be completed now. `__cause__` is the reason. Call `recover()`, in this process or a later
     one.
 
-    rows  COMMITTED: the messages will be committed too. UNKNOWN: the database determines the outcome, once it can be
+    rows  COMMITTED: the messages will be committed too. UNKNOWN: the database will determine the outcome when it can be
           read. If the block sent nothing, only the rows are UNKNOWN, as with any database, and no recovery is needed.
     """
 

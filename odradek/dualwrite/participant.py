@@ -61,7 +61,7 @@ class Participant(Protocol):
 
     def complete(self, stored_state: str) -> None:
         """Commits the prepared transaction if `stored_state` is its state, and aborts it otherwise. The transaction may
-        also be one that `take_over` found."""
+        also come from an earlier producer (see `take_over`)."""
 
     def abort(self) -> None: ...
 

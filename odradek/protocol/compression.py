@@ -2,8 +2,8 @@
 decompressed data is limited.
 
 Kafka streams compressed records and needs no limit. Odradek keeps the decompressed records in memory and therefore
-limits their size (docs/formats/record-batch.md). A frame that would exceed the limit is refused before
-memory for the excess is allocated.
+limits their size (docs/formats/record-batch.md). A frame that would exceed the limit is refused before memory for the
+excess is allocated.
 """
 
 import zlib

@@ -29,7 +29,7 @@ from odradek.protocol.primitives import skip_tags
 from odradek.protocol.struct import Buffer, Message
 
 CORRELATION_ID: Final = Packing(">i")
-# Size of the API key, version and correlation id at the beginning of a request. They do not identify the client.
+# Size of the part that a masked request keeps: the API key, the version and the correlation id.
 MASKED_BYTES: Final = KEY_AND_VERSION.size + CORRELATION_ID.size
 
 

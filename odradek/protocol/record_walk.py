@@ -3,8 +3,8 @@
 Every produced record is checked here, so this module is written for speed. Reading records one at a time takes 0.3 to
 0.5 µs per record in Python, which is most of the broker's work for records of 100 bytes. However, the records of a
 producer tend to have the same layout. Two records have the same layout if they have the same size and the same *shape
-bytes* (all lengths and counts). After two such records in a row, the walk compares whole columns of the batch, using
-one strided slice for each shape byte, and skips all records that have the same layout.
+bytes* (all lengths and counts). After two records with the same layout in a row, the walk compares whole columns of the
+batch, using one strided slice for each shape byte, and skips all records that have the same layout.
 """
 
 from collections.abc import Iterable, Iterator

@@ -190,8 +190,7 @@ class PackedEntries:
 
 
 def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
-    """Packs entries. Does not store the exchange numbers of requests, because a reader numbers the requests in their
-    order."""
+    """Packs entries without the exchange numbers of requests, because a reader numbers the requests in order."""
     packed = PackedEntries()
     for entry in entries:
         flags = (

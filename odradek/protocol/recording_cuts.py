@@ -38,7 +38,7 @@ MAX_ONE_BYTE_VARINT: Final = 127
 MAX_CLIENT_ID_BYTES: Final = 2**15 - 1  # larger values mean null
 MAGIC_AT: Final = 16
 # Maximum number of batches in a request that is cut. Larger requests are kept as they are, because all batches are
-# checked in one turn of the loop.
+# checked in one iteration of the event loop.
 MAX_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a cut frame with one batch

@@ -17,8 +17,8 @@ from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticate
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 
 SECRET_KEYS: Final = frozenset(api.value for api in ApiKey if facts_of(api).has_secrets)
-# Indexed by the second byte of an API key whose first byte is 0. The value is 1 if requests with this API key contain
-# no secrets once the client is authenticated, and the responses contain none either.
+# Indexed by the second byte of an API key whose first byte is 0. The value is 1 if neither the requests nor the
+# responses of this API contain secrets once the client is authenticated.
 HARMLESS: Final = bytes(
     number in API_OF_KEY and number not in SECRET_KEYS and not facts_of(API_OF_KEY[number]).is_login
     for number in range(256)

@@ -10,7 +10,7 @@ RecordChunks: TypeAlias = bytes | bytearray | memoryview | list[Buffer]
 
 ZERO_UUID = bytes(16)
 
-# The default of parameters that is replaced with a new empty list or a new struct with default values. None cannot be
+# The default of parameters, which is replaced with a new empty list or a new struct with default values. None cannot be
 # used, because it means null.
 UNSET: Any = object()
 

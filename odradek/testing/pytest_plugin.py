@@ -8,8 +8,8 @@ clusters run.
 pytest finds the fixtures through the package's entry point. The first test that needs the process starts it, and all
 workers of pytest-xdist share it. The report of a failed test ends with the last exchanges of its cluster.
 
-Every run of pytest imports this module if the package is installed, even a run without Odradek. Therefore the module
-imports the rest of the package only on first use.
+Every run of pytest imports this module if the package is installed, even if the run does not use Odradek. Therefore the
+module imports the rest of the package only on first use.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
     """The process in which the clusters of this test session run. It is a new process, unless `--odradek` or the
-    environment variable ODRADEK_CONTROL gives the address of a running one."""
+    environment variable ODRADEK_CONTROL gives the address of a running process."""
     from odradek.testing.sync import Odradek
 
     config = request.config

@@ -157,7 +157,7 @@ class Odradek:
         """Creates a fresh cluster, or a copy of the cluster `fork`.
 
         settings   settings of the brokers
-        ttl_s      time in seconds after which the cluster is deleted; never if None
+        ttl_s      time in seconds after which the cluster is deleted, or None for no limit
         nodes      the number of nodes, or a list of their ids
         topics     topics to create, with their numbers of partitions
         preset     the name of a rare state in which the cluster starts, or a pair of its name and its parameters
@@ -369,8 +369,8 @@ class Cluster:
         return nodes
 
     def stop_node(self, node: int, *, clean: bool = True) -> None:
-        """Stops a node. If `clean`, other nodes become the leaders of its partitions first. Otherwise the node is
-        killed, and metadata lists it as alive for another 9 s on the cluster's clock."""
+        """Stops a node. If `clean` is set, other nodes become the leaders of its partitions first. Otherwise the node
+        is killed, and metadata lists it as alive for another 9 s on the cluster's clock."""
         self._ask(table.STOP_NODE, node=node, clean=clean)
 
     def start_node(self, node: int) -> None:
@@ -416,7 +416,7 @@ class Cluster:
 
     def record(self, file: Path | str) -> None:
         """Records requests and responses to a file, for `odradek judge`. The recording ends when the cluster is
-        deleted. Raises Refused. Raises OSError if the file cannot be created."""
+        deleted. Raises Refused, or OSError if the file cannot be created."""
         # The thread that copies the recording closes both the file and the stream.
         written = Path(file).open("wb")  # noqa: SIM115
         try:

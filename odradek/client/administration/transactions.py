@@ -171,7 +171,7 @@ def _description(state: TransactionState, node_id: int) -> TransactionDescriptio
 class ActiveProducer:
     """A producer as reported by the leader of a partition.
 
-    last_sequence             sequence of its last batch in the partition; -1 if that was a transaction marker
+    last_sequence             sequence of its last batch in the partition; -1 for a transaction marker
     last_timestamp_ms         time of its last batch in the partition, in ms since 1970
     coordinator_epoch         epoch in its last transaction marker in the partition; None before the first marker
     transaction_start_offset  first offset of its open transaction in the partition; None if it has no open transaction
@@ -302,7 +302,7 @@ async def fence_producer(
     """Initialises the transactional id as a new producer would, which aborts the open transaction and fences the
     current producer. Returns when the abort is complete.
 
-    timeout_ms   transaction timeout of the id until its next producer sets a different one
+    timeout_ms   transaction timeout of the id until its next producer sets a different timeout
     """
     kind = CoordinatorType.TRANSACTION
     request = InitProducerIdRequest(

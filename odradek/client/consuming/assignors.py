@@ -26,7 +26,7 @@ class MemberSubscription:
     """The subscription of a member that joins.
 
     owned           partitions that the member has not given up; empty with an eager assignor
-    generation_id   generation in which the member received them; -1 if not reported
+    generation_id   generation in which the member received these partitions; -1 if not reported
     """
 
     topics: frozenset[str]
@@ -85,8 +85,8 @@ def assign_sticky(subscriptions: Subscriptions, partition_counts: Mapping[str, i
     """Assigns partitions as evenly as possible, with as few moves as possible.
 
     A partition that moves between members is not assigned yet: its owner must first give it up and rejoin. If two
-    members claim a partition, the one with the later generation owns it. If both claim it in the same generation,
-    neither owns it.
+    members claim a partition, the member with the later generation owns it. If both members claim it in the same
+    generation, neither owns it.
     """
     partitions = [
         TopicPartition(topic, index)

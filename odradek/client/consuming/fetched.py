@@ -1,8 +1,8 @@
 """Decodes the records that one Fetch returned for one partition, in portions, without aborted transactions.
 
 Every record that a consumer returns passes through this module, so it is optimised for speed. The records of a topic
-tend to have the same layout. A run of such records is read column by column: all values at once, then all keys at once
-(0.2 µs for a record of 100 bytes). Other records are read one by one (1 µs).
+tend to have the same layout. A run of records with the same layout is read column by column: all values at once, then
+all keys at once (0.2 µs for a record of 100 bytes). Other records are read one by one (1 µs).
 """
 
 from __future__ import annotations

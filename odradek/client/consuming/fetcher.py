@@ -53,8 +53,8 @@ class FetchSettings:
 
 
 class Fetcher:
-    """Fetches records and looks up positions. `wake` starts all work that is currently necessary. Calls `on_change`
-    when the application may have something to do."""
+    """Fetches records and looks up positions. `wake` starts all necessary work. Calls `on_change` when the application
+    may have something to do."""
 
     def __init__(
         self,
@@ -185,8 +185,8 @@ class Fetcher:
                 asyncio.get_running_loop().call_soon(self._wake_unless_idle)
 
     def _wake_unless_idle(self) -> None:
-        """Calls `wake` after a Fetch, because leaders may have changed during it. Does nothing if enough is buffered,
-        because the next take calls `wake`."""
+        """Calls `wake` after a Fetch, because leaders may have changed in the meantime. Does nothing if enough is
+        buffered, because the next take calls `wake`."""
         if not self._positions.has_enough_buffered(FULL_FETCHES * self._settings.max_partition_bytes):
             self.wake()
 

@@ -183,8 +183,8 @@ class GroupMember:
         self._on_change()
 
     async def poll_coordinator(self, handover: Handover) -> None:
-        """Starts to join if necessary, but does not wait until it has joined. `on_change` is called when this method
-        has to run again.
+        """Starts to join the group if necessary, but does not wait until the join has finished. `on_change` is called
+        when this method has to run again.
 
         Raises ClientError once if the group does not accept this member.
         """

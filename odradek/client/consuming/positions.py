@@ -249,7 +249,7 @@ class Positions:
         ]
 
     def move_to_end(self, assigned: AssignedPartition) -> None:
-        """Moves the partition to the end of the next Fetch. No partition then starves when responses are limited in
+        """Moves the partition to the end of the next Fetch, so that no partition starves when responses are limited in
         size (KIP-74)."""
         self._assigned[assigned.topic_partition] = self._assigned.pop(assigned.topic_partition)
 

@@ -65,8 +65,8 @@ class Subscription:
         )
 
     async def poll_coordinator(self) -> None:
-        """Joins the group or takes over a new assignment, if that is necessary. Raises ClientError if the group does
-        not accept this member."""
+        """Joins the group or takes over a new assignmentif necessary. Raises ClientError if the group does not accept
+        this member."""
         if self._member is not None:
             await self._member.poll_coordinator(self._handover)
 
@@ -158,8 +158,8 @@ class Commits:
             await self.commit_unattended()
 
     async def commit_unattended(self) -> None:
-        """Commits if automatic commits are enabled. If this fails, the next commit includes the same offsets, or the
-        next owner of the partitions reads the records again."""
+        """Commits if automatic commits are enabled. If the commit fails, the next commit includes the same offsets, or
+        the next owner of the partitions reads the records again."""
         if self._interval_s is not None:
             with suppress(RetriableError, CommitFailed, TimeoutError):
                 async with asyncio.timeout(self._timeout_s):

@@ -153,7 +153,7 @@ class MetricSource:
 
 
 class MetricGroup:
-    """Metrics that belong to the same metric group of Kafka and have the same tags. The methods add metrics, and return
+    """Metrics that belong to the same Kafka metric group and have the same tags. The methods add metrics, and return
     the sensor that records the values."""
 
     def __init__(self, name: str, clock: Clock = time.monotonic) -> None:

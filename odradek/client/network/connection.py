@@ -36,8 +36,7 @@ LARGEST_CORRELATION_ID = 2**31 - 1
 ERROR_CODE_AT = 4  # position in an ApiVersions response of any version, after the correlation id
 VERSION_OF_THE_FIRST_CLIENTS = 0
 FIRST_VERSION_WITH_SOFTWARE = 3  # first version of ApiVersions that contains the name of the client's software
-# A session is renewed after a random fraction of its lifetime. This is the range of the fraction, as in Kafka's
-# clients.
+# Range of the random fraction of its lifetime after which a session is renewed, as in Kafka's clients.
 RENEWED_AFTER = (0.85, 0.95)
 GREETINGS = 2  # number of ApiVersions responses that a broker may send before it closes a connection without a login
 
@@ -366,8 +365,8 @@ class Connection(asyncio.BufferedProtocol):
         self._renewing = self._loop.create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
-        """Renews the session. If that fails, closes the connection; opening the next connection then raises the actual
-        error."""
+        """Renews the session. If the renewal fails, closes the connection; opening the next connection then raises the
+        actual error."""
         try:
             await self._log_in()
         except ClientError as error:

@@ -111,7 +111,7 @@ class TransactionSession:
 
     def enter(self, call: Call) -> None:
         """Changes to the state to which the call leads. If the call is not allowed, raises the pending error, or
-        IllegalState if there is none."""
+        IllegalState if no error is pending."""
         try:
             self.state = next_state(self.state, call)
         except IllegalState as illegal:

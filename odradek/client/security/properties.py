@@ -73,7 +73,7 @@ def _encoded(value: Mapping[str, object]) -> str:
 
 
 # Properties whose values are the same in this client, with the names of this client's settings. Java's names come
-# first, followed by librdkafka's.
+# first, followed by librdkafka's names.
 _UNCONVERTED: Mapping[str, str] = {
     "ssl.truststore.location": "ssl_cafile",
     "ssl.truststore.password": "ssl_capassword",

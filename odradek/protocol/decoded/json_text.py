@@ -1,7 +1,7 @@
 """Indents JSON without parsing its values.
 
-Parsing could change the text: readers that only have doubles would change 9007199254740993, 10.00 would become 10, and
-one of two members with the same name would be lost. The page does the same in `json_text.js`;
+Parsing could change the text: readers with only doubles would change 9007199254740993, 10.00 would become 10, and one
+of two members with the same name would be lost. The page does the same in `json_text.js`;
 `tests/unit/broker/http/test_json_text.py` tests both implementations with the same cases. Source: RFC 8259, sections 2
 to 7.
 """

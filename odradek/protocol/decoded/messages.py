@@ -19,7 +19,7 @@ from odradek.protocol.struct import Buffer, Message
 
 def read_message(module: str, version: int, data: Buffer, position: int) -> Message:
     """Decodes a message, which must extend from `position` to the end of `data`. Raises MalformedMessage if bytes
-    remain after the message, or if the message is invalid. The error then names the invalid field."""
+    remain after the message, or if the message is invalid; in the latter case, the error names the invalid field."""
     kind = message_class(module)
     try:
         message, end = decode_from(kind, version, data, position)

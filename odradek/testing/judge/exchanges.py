@@ -212,8 +212,8 @@ _shared_zeros: Final = [memoryview(b"")]
 def knows_response(request: Exchange, answered: Exchange) -> bool:
     """Returns whether the client must have known the response to `answered` when it sent `request`.
 
-    Returns False if that response was not written completely, or if its connection was closed shortly after it was
-    written.
+    Returns False if the response to `answered` was not written completely, or if its connection was closed shortly
+    afterwards.
     """
     written_us, closed_us = answered.written_us, answered.connection.closed_us
     if answered.status is not AnswerStatus.ANSWERED or written_us is None or request.number == answered.number:

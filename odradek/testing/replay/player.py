@@ -5,7 +5,8 @@ recording. The pauses are also preserved, unless they are disabled. If the live 
 temporary error such as NOT_COORDINATOR, the player repeats the request, as any client would.
 
 A request that was refused with a temporary error in the recording is not sent. If the recording contains calls of the
-control interface and the player repeats them, it is sent nevertheless, because a fault rule may have caused the error.
+control interface and the player repeats them, the request is sent nevertheless, because a fault rule may have caused
+the error.
 """
 
 from __future__ import annotations
@@ -307,7 +308,7 @@ def _control_call(entry: RecordingEntry) -> dict[str, Any] | None:
 def temporarily_refused(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:
     """Returns the numbers of the exchanges in which every part of the request was refused with a temporary error.
 
-    Returns an empty set if the recording contains calls of the control interface, and the player repeats them
+    Returns an empty set if the recording contains calls of the control interface and the player repeats them
     (`calls_again`). The requests must then be sent, because fault rules count the requests that they refuse.
     """
     requests: dict[int, _PlayedRequest] = {}

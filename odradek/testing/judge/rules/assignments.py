@@ -148,8 +148,8 @@ def assigned_partitions(assignment: Buffer) -> Owned:
 
 
 def _parse(kind: type[T], data: Buffer) -> T | None:
-    """Parses a subscription or an assignment, or returns None if that fails. Like Kafka, parses unknown newer versions
-    as the newest known version."""
+    """Parses a subscription or an assignment, or returns None on failure. Like Kafka, parses unknown newer versions as
+    the newest known version."""
     version = int.from_bytes(data[:VERSION_BYTES], signed=True)
     if len(data) < VERSION_BYTES or version < 0:
         return None

@@ -126,7 +126,7 @@ class GroupOnConnection:
     heartbeat_failed: Exchange | None = None
 
     def belongs_to_another(self, name: str, member: str) -> bool:
-        """Returns whether a JoinGroup with the id `name` may come from another member on this connection, not from
+        """Returns whether a JoinGroup with the id `name` may come from any member on this connection other than
         `member`."""
         others = (self.members | self.unclaimed_ids | self.assigned_ids.keys() | self.rejections.keys()) - {member}
         return name in others if name else bool(others)

@@ -65,8 +65,8 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTopologies:
-    """The topologies of the members that have joined a group. For each topology epoch, contains the exchange by which a
-    member joined, and a checksum of its topology."""
+    """The topologies of the members that have joined a group: for each topology epoch, the exchange by which a member
+    joined, and a checksum of the member's topology."""
 
     by_epoch: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ class Scenario:
 
     nodes        the number of nodes of the cluster
     settings     settings of the cluster
-    is_decisive  whether the scenario alone decides the rule. Set this if the traffic of some clients decides the rule,
+    is_decisive  whether the scenario alone decides the rule. Set it if the traffic of some clients decides the rule,
                  but not the traffic of all clients.
     """
 
