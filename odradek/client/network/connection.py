@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             raise RetriableError(f"{self.name} does not report its versions: error {answer.error_code}")
         self.versions = ServedVersions.of(answer)
 
-    # The login, and its renewal on the open connection.
+    # Login and session renewal.
 
     def hold_requests(self) -> None:
         """Holds requests back until `release_requests` is called, because a broker accepts no other requests during a

@@ -41,7 +41,7 @@ OPEN = 0xFF  # delivered, but not yet acknowledged by the application
 RENEWED = 0xFE  # lock renewed: the application may, but need not, acknowledge the record again before `getmany`
 RENEWING = 0xFD  # the renewal has been sent but not yet answered
 DONE = 0xFC  # acknowledgement sent, record lost, or left to another transaction
-PENDING = 0xFB  # a transaction acknowledges the record; until the transaction ends, the application must not
+PENDING = 0xFB  # acknowledged by a transaction, and locked for the application until the transaction ends
 # The transaction that acknowledged the record was aborted: the application may, but need not, acknowledge the record
 # again before `getmany`.
 RETURNED = 0xFA
