@@ -22,7 +22,7 @@ export const SECTION = {
   clusters: "clusters",
   cluster: "clusters",
 };
-// Links in a view of a cluster lead to views of the same cluster, except for these views.
+// Views whose links never keep the cluster of the current view.
 const OF_ALL = ["clusters", "cluster"];
 
 export const route = () => {
@@ -56,8 +56,7 @@ export const partitionLink = (name) => {
   return link(name, "records", { topic, partition });
 };
 
-// Changes parameters of the current view in the address. This adds no entry to the history and does not switch the
-// view.
+// Changes parameters of the current view in the address, without adding an entry to the history or switching the view.
 export const NARROWED = "narrowed";
 export const narrow = (changed) => {
   const { cluster: _, from: __, ...kept } = route().query;
@@ -66,8 +65,8 @@ export const narrow = (changed) => {
   dispatchEvent(new Event(NARROWED));
 };
 
-// A search field. A quarter of a second after the last keystroke, it limits the view to names that contain the typed
-// text. Only the user changes its text; events do not.
+// Returns a search field. A quarter of a second after the last keystroke, it limits the view to names that contain the
+// typed text. Events never change its text.
 let typing;
 export const find = (query, words) => {
   const typed = ({ currentTarget: field }) => {

@@ -1,15 +1,15 @@
-// Follows the records of a topic. The list grows at its end on demand, and with every record that is written meanwhile.
+// Follows the records of a topic. The list grows at its end on demand, and whenever a new record is written.
 
 const PAGE = 50;
 const POLL_MS = 1000;
 const LOST = new Error("The broker did not answer.");
 const CATCH_UP = 4; // pages that a poll reads before it continues with the newest records
-const MOST = 1000; // A longer list drops the records farthest from the end that grows.
+const MOST = 1000; // A longer list drops records at the end that is not growing.
 
 const positions = (text) => Object.fromEntries(text.split(",").filter(Boolean).map((each) => each.split(":")));
 const resuming = (found) => Object.entries(found).map(([partition, offset]) => `${partition}:${offset}`).join(",");
 
-// changed: called with the facts of the view whenever they change, and with true if the user has asked for the change.
+// changed: called with the facts of the view whenever they change, and with true if the user requested the change.
 // lost: called when the broker does not respond. isHeld: returns whether the list must not follow new records.
 // Returns an object whose `close` stops polling.
 export const browse = (query, { changed, lost, isHeld }) => {
@@ -38,7 +38,7 @@ export const browse = (query, { changed, lost, isHeld }) => {
         const { error, ...found } = await ask({ order: facts.order, at });
         if (isClosed) return;
         if (error) return tell({ error });
-        if (facts.next !== at) continue; // Meanwhile, a poll or an earlier search has changed the end of the list.
+        if (facts.next !== at) continue; // A poll or an earlier search has changed the end of the list.
         const { records, looked_at, next, is_done } = found;
         tell({
           records: [...facts.records, ...records],
@@ -68,8 +68,8 @@ export const browse = (query, { changed, lost, isHeld }) => {
     changed(facts, true);
     if (!found.error && !found.is_done && found.records.length < PAGE) await further();
   };
-  // Fetches the records written since the last poll. They go before the list if its order is newest first, and after it
-  // otherwise.
+  // Fetches the records written since the last poll. Adds them at the start of the list if the order is newest first,
+  // otherwise at the end.
   const follow = async () => {
     if (document.hidden || !facts || facts.error || facts.isLooking) return facts ? undefined : await start();
     if (isHeld()) return;
@@ -98,7 +98,7 @@ export const browse = (query, { changed, lost, isHeld }) => {
     }, false);
   };
   // Fetches the records that are newer than the list. If there are too many, begins a new list with the newest records
-  // instead, and returns nothing: the list would otherwise stay behind a topic that grows quickly.
+  // instead, and returns nothing, because the list would otherwise lag behind a topic that grows quickly.
   const newer = async () => {
     const all = { records: [], looked_at: 0, next: facts.ends };
     for (let page = 0; page < CATCH_UP; page++) {

@@ -1,4 +1,4 @@
-// Commands that do the same as the page. Users paste them into a shell.
+// Builds the commands that do the same as the page, for users to paste into a shell.
 
 import { route } from "./address.js";
 import { h } from "./elements.js";
@@ -8,7 +8,7 @@ import { first } from "./given.js";
 export const quoted = (name) =>
   /^[\w@%+=:,.\/-]+$/.test(name) ? String(name) : `'${String(name).replaceAll("'", `'"'"'`)}'`;
 
-const USUAL = "localhost:9092"; // where a command connects without -b
+const USUAL = "localhost:9092"; // the address to which a command connects without -b
 const OWN = first.listeners?.[0]?.split("://")[1] ?? USUAL;
 
 // Shows a command, with the address of the broker of the current view unless it is the usual one.

@@ -16,7 +16,7 @@ export const brief = (content) => {
 
 const textOf = (pieces) => pieces.map((each) => each === null ? "" : each.text ?? each.hex).join("");
 
-// where: the topic, partition and offset. of: the part of the record. shown: what the list already has of this part.
+// where: the topic, partition and offset. of: the part of the record. shown: the content of this part in the list.
 class Pieces extends Part {
   state = {
     pieces: [this.props.shown],
@@ -101,8 +101,8 @@ export const briefly = (each, part) => {
 const named = (schema) =>
   schema.subject ? `${schema.subject} version ${schema.version} (${schema.type}, id ${schema.id})` : `id ${schema.id}`;
 
-// A key or value whose bytes name a schema. Shows its JSON, and on demand the stored bytes. schema: the schema, and the
-// JSON as far as the list has it, or the reason why the bytes cannot be decoded.
+// A key or value whose bytes name a schema. Shows its JSON, and on demand the stored bytes. schema: the schema, with
+// the start of the JSON that the list contains or the reason why the bytes cannot be decoded.
 class OfSchema extends Part {
   state = { isStored: this.props.schema.error !== undefined && !this.props.schema.is_large };
 
@@ -129,7 +129,7 @@ class OfSchema extends Part {
 
 export const Decoded = OfSchema;
 
-// The clipboard API exists only on pages that come from this machine or over TLS.
+// The clipboard API exists only on pages that were loaded from this machine or over TLS.
 const toClipboard = (text) => {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = document.createElement("textarea");

@@ -1,4 +1,4 @@
-// Buttons that change something, if the broker allows it (`token`). A button opens a dialog that the user must confirm.
+// Buttons that make changes if the broker allows them (`token`). A button opens a dialog that the user must confirm.
 
 import { route } from "./address.js";
 import { shell } from "./command.js";
@@ -9,7 +9,7 @@ export const isChangeable = token !== null;
 const SETTING = "odradek.http.actions=true";
 
 // action: the name of the action in the API. body: turns the fields into the request body. command: the command that
-// does the same. The other properties are for `asking`. If actions are off, the dialog says how to turn them on.
+// does the same. The other properties are for `asking`. If actions are off, the dialog explains how to turn them on.
 // Views of other clusters have no such buttons, because the API only changes the broker that serves the page.
 export const button = (words, { action, body, command, ...rest }) => {
   if (route().query.cluster) return null;

@@ -1,4 +1,4 @@
-// Describes the elements of the document for Preact, which updates only what has changed since the last description.
+// Describes the elements of the document for Preact, which updates only the elements that have changed.
 // Strings become text nodes, so data from the broker can never become markup.
 
 // @ts-types="./vendor/preact.d.ts"

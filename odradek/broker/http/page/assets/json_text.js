@@ -5,8 +5,8 @@ const NUMBER = "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?";
 const TOKEN = new RegExp(`[ \\t\\n\\r]*(?:([{}[\\],:])|"|((?:${NUMBER}|true|false|null)(?![0-9a-zA-Z.+-])))`, "y");
 const ESCAPE = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
 const STEP = "  ";
-const DEEPEST = 20; // Deeper levels stay on one line. Otherwise the indentation could be far longer than the text.
-// What may come next, as in the Python implementation.
+const DEEPEST = 20; // Deeper levels are kept on one line, because indentation could be far longer than the text.
+// The states of the parser, as in the Python implementation.
 const [VALUE, FIRST_VALUE, NAME, FIRST_NAME, COLON, AFTER] = [0, 1, 2, 3, 4, 5];
 
 // Returns the offset after the string that starts at `at`, or -1 if the string is invalid.

@@ -1,5 +1,5 @@
 // Computes the shapes of a timeline's diagram from its lanes and columns, for the available width. Columns that do not
-// fit continue below, like lines of text, so nothing is cut off.
+// fit are wrapped like lines of text, so nothing is cut off.
 
 import { count, when } from "./text.js";
 

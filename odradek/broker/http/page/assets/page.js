@@ -87,7 +87,7 @@ const show = () => {
   const links = NAV.map(([name, text]) => h("a", { href: to(name), "aria-current": current(name) }, text));
   draw(links, document.getElementById("nav"));
   stream?.close();
-  // isAsked: whether the user asked for these facts, so that they are shown even if the page is paused.
+  // isAsked: whether the user requested these facts, so that they are shown even if the page is paused.
   const changed = (facts, isAsked = false) => {
     lostAt = null;
     const isOther = isAsked || latest === null || identity(latest) !== identity({ view, query }) || isNarrowed;

@@ -1,4 +1,4 @@
-// Tables that reuse their rows. Each row belongs to a key: events change cells and move rows, but never recreate them.
+// Tables that reuse their rows. Each row has a key, so events can change cells and move rows without recreating them.
 
 import { link, route } from "./address.js";
 import { h } from "./elements.js";
@@ -6,7 +6,7 @@ import { whole } from "./text.js";
 
 // columns: the name of each column, the class of its cells, and the property of an item to sort by.
 // row: turns an item into a list with a cell for each column. key: the property that identifies an item, or a function
-// that returns the key. isSorted: the broker has sorted the list already.
+// that returns the key. isSorted: the broker has already sorted the list.
 export const table = (label, columns, items, row, key, isSorted = false) => {
   const { query } = route();
   const keyOf = typeof key === "function" ? key : (item) => item[key];
@@ -28,7 +28,7 @@ const order = (sort = "") => {
   const isDown = sort.startsWith("-");
   return { by: isDown ? sort.slice(1) : sort, isDown };
 };
-// Numbers in names are compared as numbers: t-2 is before t-10. The broker sorts in the same way.
+// Numbers in names are compared as numbers, so t-2 comes before t-10. The broker sorts names in the same way.
 const NAMES = new Intl.Collator("en", { numeric: true });
 const compare = (one, other, isDown) => {
   const isMissing = (value) => value === null || value === undefined;

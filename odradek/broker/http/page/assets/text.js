@@ -24,7 +24,7 @@ export const span = (ms) => {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
 };
-// now_ms: the current time of the broker's clock, as `ms` is also from this clock. The clock of the browser may differ.
+// now_ms: the current time of the broker's clock, because `ms` is from the same clock. The browser's clock may differ.
 export const since = (ms, now_ms) => isMissing(ms) ? "–" : `${span(now_ms - ms)} ago`;
 
 export const when = (ms) => {

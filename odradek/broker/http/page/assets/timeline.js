@@ -1,4 +1,4 @@
-// Shows the timeline of a transaction, a partition or a group, and a note about what its readers wait for.
+// Shows the timeline of a transaction, a partition or a group, and a note that explains why its readers wait.
 
 import { partitionLink, transactionLink } from "./address.js";
 import { shell } from "./command.js";

@@ -51,7 +51,7 @@ export const cluster = (view) => {
   ];
 };
 
-// The note above each view of a cluster other than the broker that serves the page.
+// The note above each view of a cluster, except for the broker that serves the page.
 export const clusterNote = (id) =>
   h(
     "p",

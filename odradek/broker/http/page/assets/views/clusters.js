@@ -16,7 +16,7 @@ const COLUMNS = [
 const LEAD = "Brokers for tests of clients, each with its own log, clock and faults.";
 const API = "/control/v1";
 
-// Sends a request to the control interface. path: the part of the address after /control/v1.
+// Sends a request to the control interface. path: the part of the URL after /control/v1.
 export const control = (method, path, body) => {
   const told = body === undefined
     ? {}

@@ -86,7 +86,7 @@ const noOffsets = (view) =>
     ? empty("A share group commits no offsets: see ", link("its share partitions", "shares", { find: view.id }), ".")
     : empty("No committed offsets yet.");
 
-// A share group cannot be reset to an offset that a user chooses: Kafka only resets it to the start, the end or a time.
+// A share group cannot be reset to a given offset: Kafka can only reset it to the start, the end or a time.
 const TARGETS = [["earliest", "the first record"], ["latest", "the end"], ["offset", "an offset"], [
   "timestamp",
   "a time",

@@ -155,7 +155,7 @@ class Row extends Part {
     );
   }
 }
-// The headers that the list omits. Their names are loaded on demand, and the value of each header is loaded separately.
+// The headers that the list omits. Their names are loaded on demand, and then each value is loaded separately.
 const AT_ONCE = 20;
 class MoreHeaders extends Part {
   state = { names: null, shown: this.props.each.headers.length, said: "" };

@@ -58,7 +58,7 @@ const ADD = {
   ],
   body: (given) => ({ ...given, name: given.name || null, host: given.host || null }),
 };
-const RESOURCE_OPTIONS = { user: "user-principal" }; // the options with other names than their resources
+const RESOURCE_OPTIONS = { user: "user-principal" }; // the options whose names differ from their resources
 const remove = ({ principal, permission, operation, resource, name, pattern, host }) => {
   const kind = permission.toLowerCase();
   const whom = `--${kind}-principal ${quoted(principal)}${host === "*" ? "" : ` --${kind}-host ${quoted(host)}`}`;
