@@ -1,6 +1,6 @@
 """Finds anomalies in a history. An anomaly is something that a reader of committed records must never see.
 
-    lost           a reader misses a record before its position that was acknowledged as committed, or seen by a reader
+    lost           a record that was acknowledged, or seen by a reader, is missing for a reader that has passed it
     duplicated     a record appears more often than it can have been committed
     aborted read   a record belongs to an aborted transaction, or its send was refused
     early read     a record appears before anybody has requested the commit of its transaction

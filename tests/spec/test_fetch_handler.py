@@ -312,8 +312,8 @@ def test_the_response_to_a_fenced_epoch_names_the_current_leader(scene: Scene, v
 def test_a_reader_with_a_diverging_log_gets_the_diverging_epoch(
     scene: Scene, last_fetched: int, offset: int, parted_at: tuple[int, int] | None
 ) -> None:
-    """Checks several positions in a log in which epoch 0 has no records, epoch 1 covers offsets 0 to 2, and epoch 2
-    starts at offset 3."""
+    """Checks that the response contains the diverging epoch, if there is one. In the log, epoch 0 has no records, epoch
+    1 covers offsets 0 to 2, and epoch 2 starts at offset 3."""
     log = scene.partition("t").log
     log.assign_leader_epoch(1)
     scene.write(3)
@@ -478,8 +478,8 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread() -> None:
 
 
 def test_a_follower_that_nobody_knows_is_turned_away(scene: Scene) -> None:
-    """Checks the error code for every unknown replica id, although each partition has only one replica, as with a Kafka
-    cluster that has one broker."""
+    """Checks that a follower is refused, because each partition has only one replica. A Kafka cluster with one broker
+    gives the same answer for every replica id."""
     scene.write()
     for version in (12, 18):
         answer = only(scene.fetch(want(), version=version, replica_id=2), version)

@@ -48,7 +48,7 @@ def test_it_takes_alter_on_the_cluster(scene: BrokerScene) -> None:
 
 @pytest.mark.parametrize("metadata_version", [30, 33])
 def test_the_active_controller_cannot_unregister_itself(scene: BrokerScene, metadata_version: int) -> None:
-    """U2: the only controller of the cluster is active, so it is not unregistered."""
+    """U2: the cluster's only controller is active, so it cannot be unregistered."""
     told = refused(scene, NODE_ID, metadata_version)
     assert told == (E.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
 

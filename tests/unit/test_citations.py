@@ -149,7 +149,8 @@ def paths_of_files() -> frozenset[str]:
 
 
 def names_nothing(dotted: str) -> bool:
-    """Returns whether a dotted path that starts with `odradek` leads to no module, or to a name that the module lacks.
+    """Returns whether a dotted path that starts with `odradek` names a missing module, or a name that its module does
+    not have.
 
     Names of settings also start with `odradek`. They are not paths, and are not reported.
     """

@@ -528,7 +528,8 @@ OPTIONAL_PARTS = ("odradek.seeds", "yaml", "odradek.registry", "odradek.broker.r
 
 
 def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
-    """Checks the imports of a separate process, which prints its modules after a complete start and stop."""
+    """Checks that a broker imports no slow module and no optional part. A separate process prints its modules after a
+    complete start and stop."""
     script = (
         "import os, signal, sys, tempfile, threading\n"
         "from pathlib import Path\n"

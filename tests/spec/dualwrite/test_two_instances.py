@@ -117,9 +117,9 @@ def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scen
     "step", [Step.TAKE_OVER_DATABASE, Step.TAKE_OVER_KAFKA, Step.READ_STATE, Step.COMPLETE_KAFKA, Step.FORGET_STATE]
 )
 def test_one_of_two_simultaneous_recoveries_decides_and_the_other_does_no_harm(scene: AnyScene, step: Step) -> None:
-    """Checks two recoveries that run at the same time. The slower instance sleeps before one of the steps of its
-    recovery. In the meantime, the faster instance recovers the same transaction, and leaves a second transaction in
-    doubt."""
+    """Checks that the rows and the messages agree after two recoveries at the same time. The slower instance sleeps
+    before one of the steps of its recovery. In the meantime, the faster instance recovers the same transaction, and
+    leaves a second transaction in doubt."""
     with pytest.raises(ProcessKilled):
         scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, FaultTime.AFTER))), "tea")
     scene.kill()

@@ -122,7 +122,8 @@ LIMITS = Limits(5, 2_000, 30_000)
 
 
 def test_the_overlay_keeps_the_later_of_two_ranges_whatever_their_order() -> None:
-    """Compares the overlay with a dictionary that maps each offset to its producer."""
+    """Checks that the overlay has the same producer for each offset as a dictionary to which the same changes are
+    made."""
     choice = random.Random(3)
     for _ in range(200):
         overlay, expected = PendingRanges(), dict[int, tuple[int, int]]()

@@ -103,7 +103,7 @@ def test_the_committed_state_of_an_idle_share_partition_is_recorded_at_the_prune
 
 
 def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broker: TxnShareBroker) -> None:
-    """Checks that the broker also writes a record for such a marker. Below transaction version 2, two consecutive
+    """Checks that the broker also writes a record for a marker below transaction version 2. There, two consecutive
     transactions of a producer may have the same epoch, so the marker's epoch does not show which of the two it ends."""
     topic, _, producer = staged(broker)
     index = next(index for each in broker.transactions.describe("pay").topics for index in each.partitions)

@@ -215,7 +215,7 @@ def test_a_batch_of_state_that_ends_before_it_begins_is_refused(rules: KafkaRule
     ],
 )
 def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: KafkaRules, message: str) -> None:
-    """Checks that the error message is that of the emulated release, because Kafka 4.4 changed it
+    """Checks that the error message is that of the emulated release. Kafka 4.4 changed the message
     (docs/spec/kafka-4.4.md#s1-3)."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id

@@ -386,7 +386,7 @@ def test_nothing_tracked_at_or_before_the_first_offset() -> None:
 
 
 def test_from_below_to_above_the_start_offset_while_nothing_is_tracked() -> None:
-    """Checks that only the partition gets INVALID_REQUEST, whereas Kafka 4.3.1 fails the whole request
+    """Checks that only the acknowledgement of this partition is refused, whereas Kafka 4.3.1 fails the whole request
     (docs/spec/share-groups.md#s8, row 20)."""
     s = scene(10)
     s.fetch("A")

@@ -163,14 +163,16 @@ def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify
 
 
 def test_a_partition_named_twice_has_a_result_for_each_mention() -> None:
-    """Checks the results of both versions, which are the same as those of Kafka 4.3.1."""
+    """Checks that a partition that is named twice has two results. Kafka 4.3.1 gives the same answers at every
+    version."""
     expected = [("orders", [(0, E.NONE), (0, E.NONE), (1, E.NONE)]), ("orders", [(1, E.NONE)])]
     assert named_twice(scene_with_topics()) == [expected, expected]
 
 
 def test_where_results_differ_a_partition_named_twice_has_one() -> None:
-    """Checks the results of both versions, which are the same as those of Kafka 4.3.1, except that Kafka lists the
-    partitions in the order of a hash."""
+    """Checks that a partition that is named twice has a single result if another topic is refused, or if the request
+    only verifies partitions. Kafka 4.3.1 gives the same answers at every version, but lists the partitions in the order
+    of a hash."""
     once = [("orders", [(0, E.OPERATION_NOT_ATTEMPTED), (1, E.OPERATION_NOT_ATTEMPTED)])]
     expected = [*once, ("nobody", [(0, E.UNKNOWN_TOPIC_OR_PARTITION)])]
     assert named_twice(scene_with_topics(), *topics(nobody=[0])) == [expected, expected]

@@ -149,8 +149,9 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_producer_asks_
 def test_a_marker_below_version_2_takes_the_guard_of_a_batch_that_is_added_by_its_produce_too(
     transaction_version: int,
 ) -> None:
-    """Checks that the marker also takes the guard of such a batch. Below version 2 the marker has the epoch of the
-    transaction that it ends, so the batch would otherwise open that transaction again."""
+    """Checks that a marker also takes the guard of a batch whose partition Produce itself adds to the transaction.
+    Below version 2 the marker has the epoch of the transaction that it ends, so the batch would otherwise open that
+    transaction again."""
     given = LogOnDisk()
     guard = given.verify(PID, epoch=1)
     given.end(PID, commit=False, epoch=1, transaction_version=transaction_version)

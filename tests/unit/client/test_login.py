@@ -274,8 +274,8 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
 
 
 async def test_tls_to_a_listener_without_is_named(authority: Authority) -> None:
-    """Checks the errors of two listeners without TLS. One answers the handshake, and the other closes the connection
-    because the frame seems too long."""
+    """Checks that the error reports that the listener does not, or may not, use TLS. One listener answers the
+    handshake, and the other closes the connection because the frame seems too long."""
     security = Security("SSL", ssl_cadata=authority.pem)
 
     def answer(accepted: socket.socket) -> None:

@@ -138,8 +138,8 @@ def test_the_sequence_of_a_refused_batch_is_the_next_ones_if_none_was_sent() -> 
 
 
 def test_batches_that_followed_a_refused_one_take_a_new_epoch() -> None:
-    """Checks that such batches need a new epoch. If they were renumbered in the old epoch, a copy on a lost connection
-    could be appended as well."""
+    """Checks that batches after a refused batch need a new epoch. If they were renumbered in the old epoch, a copy on a
+    lost connection could be appended as well."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)

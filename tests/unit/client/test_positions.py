@@ -202,8 +202,8 @@ def test_there_is_nothing_to_validate_without_two_different_epochs(
 
 
 def test_a_position_behind_the_end_of_its_epoch_goes_back_to_that_end() -> None:
-    """Checks that such a position moves back to the end of its epoch, without the reset policy. The consumer has read
-    the records before that end offset, and the new leader's log has them."""
+    """Checks that a position behind the end of its epoch moves back to that end, without the reset policy. The consumer
+    has read the records before the end, and the new leader's log has them."""
     made = of_epoch(4)
     made.get(A).apply_leader_epoch(6)
     made.apply_validation(made.get(A), 6, 3, 9)

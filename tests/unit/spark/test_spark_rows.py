@@ -140,8 +140,8 @@ FIRST_DIGEST = 8550815191753442549  # computed by the release that did not store
 
 
 def test_the_digest_of_an_earlier_release_is_computed_as_that_release_did() -> None:
-    """Checks the digest without a version, which the ledgers of an earlier release contain. If a write is repeated, its
-    rows are compared with this digest."""
+    """Checks that `first_digest` returns the digest of the release whose ledgers have no version. If a write is
+    repeated, its rows are compared with the digest in the ledger."""
     batch = pa.RecordBatch.from_pydict({"key": [b"k", None], "value": [b"v", None], "partition": [0, 0]})
     (found,) = groups(batch, "t", lambda name: 1, random.Random(1))
     assert found.first_digest() == FIRST_DIGEST

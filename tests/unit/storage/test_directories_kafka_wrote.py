@@ -256,9 +256,9 @@ def printed_snapshot_entry(entry: ProducerEntry) -> str:
 
 @pytest.mark.parametrize("name", UNEDITED)
 def test_indexes_built_from_the_log_are_the_bytes_that_kafka_wrote_while_appending(name: str, tmp_path: Path) -> None:
-    """Checks the indexes of all topics except compacted ones, because Kafka's cleaner writes their indexes anew. If
-    Kafka was killed, it did not close the active segments: their index files are preallocated, and the time index may
-    lack its last entry."""
+    """Checks that rebuilt indexes equal Kafka's, except for compacted topics, whose indexes Kafka's cleaner writes
+    anew. If Kafka was killed, it did not close the active segments: their index files are preallocated, and the time
+    index may lack its last entry."""
     path = unpack(name, tmp_path)
     disk = RealDisk()
     for topic, facts in served(name)["topics"].items():

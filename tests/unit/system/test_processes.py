@@ -49,7 +49,7 @@ def test_more_files_can_be_opened_afterwards() -> None:
 @pytest.mark.parametrize("has_handlers", [True, False], ids=["handlers of the loop", "a socket"])
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_each_signal_to_stop_reaches_the_loop(number: signal.Signals, has_handlers: bool) -> None:
-    """Checks in a new process that each stop signal reaches the loop. In this process the signal handlers would stay
+    """Checks that each stop signal reaches the loop. The script runs in a new process, because signal handlers remain
     installed."""
     script = (
         "import asyncio, os, signal, sys, threading\n"

@@ -75,8 +75,8 @@ def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
 
 @pytest.mark.parametrize(("sequence", "verdict"), [(1, "kept"), (2, "broken")])
 def test_a_retry_keeps_its_sequence_where_its_topic_was_created_again(sequence: int, verdict: str) -> None:
-    """Checks that a retry must keep its sequence. Java's producer 4.3.1 sends such a retry after its topic was created
-    again."""
+    """Checks that IDM.1 requires the same sequence from a retry after its topic was created again. Java's producer
+    4.3.1 sends such a retry."""
     trace = Trace()
     peer, producer = trace.connect(), (7, 0)
     init(peer, producer)
@@ -140,7 +140,8 @@ def test_every_rule_says_when_it_is_decided_or_why_it_is_not() -> None:
 
 
 def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later() -> None:
-    """Checks that such a client breaks no other rule either, except that it sends no ApiVersions request."""
+    """Checks that a client that learned its member id so early breaks no rule, except that it sends no ApiVersions
+    request."""
     tallies = told(cases_of_groups.given_an_id_at_once("")).tallies()
     assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
 
@@ -195,7 +196,8 @@ def test_a_topic_that_was_made_again_has_new_sequences(is_told_by: str, begins_w
 
 @pytest.mark.parametrize(("sequence", "log_start"), [(1, -1), (0, 0)])
 def test_an_unknown_producer_id_is_asked_again_as_kafkas_own_client_does(sequence: int, log_start: int) -> None:
-    """Checks retries after an error without a log start offset, and after an error for the producer's first batch."""
+    """Checks that IDM.6 does not apply to a retry after an error without a log start offset, or after an error for the
+    producer's first batch."""
     trace = Trace()
     peer = trace.connect()
     init(peer, (7, 0))
