@@ -1,4 +1,4 @@
-"""Builds record batches for tests byte by byte, both valid and damaged ones."""
+"""Builds valid and damaged record batches for tests, byte by byte."""
 
 import struct
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from odradek.protocol.records import NewRecord, append_record, append_varint, bu
 
 NOW_MS = 1_700_000_000_000
 
-# The position and format of each field of a batch. This repeats the layout of docs/formats/record-batch.md on purpose,
-# so that the tests do not depend on the product's own table.
+# The position and format of each field of a batch. This intentionally repeats the layout in
+# docs/formats/record-batch.md, so that the tests do not depend on the product's own table.
 FIELDS = {
     "base_offset": (0, ">q"),
     "batch_length": (8, ">i"),
@@ -61,8 +61,8 @@ def batch_by(
 
 
 def changed(batch: bytes | bytearray, *, seal: bool = True, **fields: int) -> bytearray:
-    """Returns a copy of the batch with the given values in its header fields. The CRC is computed again unless `seal`
-    is False or `fields` sets the CRC."""
+    """Returns a copy of the batch with the given values in its header fields. The CRC is recomputed unless `seal` is
+    False or `fields` sets the CRC."""
     copy = bytearray(batch)
     for name, value in fields.items():
         at, packing = FIELDS[name]
@@ -79,14 +79,14 @@ def record(
     value: bytes | None = b"v",
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> bytes:
-    """Returns the bytes of one record, including its length prefix."""
+    """Returns the bytes of a record, including its length prefix."""
     out = bytearray()
     append_record(out, offset_delta, timestamp_delta, key, value, headers)
     return bytes(out)
 
 
 def record_of(body: bytes) -> bytes:
-    """Returns a record that consists of the given bytes and their correct length prefix."""
+    """Returns the given bytes as a record, with their correct length as prefix."""
     out = bytearray()
     append_varint(out, len(body))
     return bytes(out) + body
@@ -102,8 +102,8 @@ def batch_of(
     max_timestamp: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Returns a batch around any bytes. `payload` is compressed unless `is_packed` says that it is already
-    compressed."""
+    """Returns a batch whose records are the bytes `payload`, which are compressed unless `is_packed` is true because
+    they are compressed already."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,

@@ -1,5 +1,4 @@
-"""Gives the asynchronous form of `odradek.testing` the methods of the blocking form, so that the same tests cover
-both."""
+"""Gives the asynchronous form of `odradek.testing` the methods of the blocking form, so the same tests cover both."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ WRAPPED = (Odradek, Cluster, Clock)
 
 
 class Blocking:
-    """Wraps an object of the asynchronous form. The object's coroutines run on a loop in another thread."""
+    """Wraps an object of the asynchronous form, and runs its coroutines on a loop in another thread."""
 
     def __init__(self, one: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.one = one

@@ -1,8 +1,7 @@
 """Runs a broker in its own process: either Odradek, or Apache Kafka as the reference. Both have the same interface.
 
-If the environment variable `BROKER` is `kafka`, `new_broker` starts Apache Kafka, so that a suite can be checked
-against Kafka first. If `RECORDINGS` names a folder, each Odradek records there what its clients send and receive, for
-`odradek judge`.
+If the environment variable `BROKER` is `kafka`, `new_broker` starts Apache Kafka, to check a suite against Kafka first.
+If `RECORDINGS` names a folder, each Odradek records its clients' requests and responses there, for `odradek judge`.
 """
 
 import json
@@ -28,19 +27,19 @@ STOP_TIMEOUT_S = 60.0
 
 RECORDINGS = os.environ.get("RECORDINGS")
 
-REFERENCE = "4.4.0"  # the release of Kafka whose behaviour Odradek follows if it does not emulate another release
-EMULATED: Mapping[str, str | None] = {"4.3.1": "4.3", REFERENCE: None}  # the value of `--emulate` for each release
+REFERENCE = "4.4.0"  # the release of Kafka whose behaviour Odradek follows unless it emulates another one
+EMULATED: Mapping[str, str | None] = {"4.3.1": "4.3", REFERENCE: None}  # value of `--emulate` for each release
 
 
 def without_abilities(which: str) -> dict[str, str]:
-    """Returns the environment in which a process does not have abilities of Linux. `which` is explained in
-    tests/elsewhere/sitecustomize.py. The paths of the variant under test remain in `PYTHONPATH`."""
+    """Returns the environment of a process that must do without some abilities of Linux.
+    tests/elsewhere/sitecustomize.py explains `which`. `PYTHONPATH` keeps the paths of the variant under test."""
     paths = [str(REPOSITORY / "tests" / "elsewhere"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"WITHOUT": which, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Broker(ABC):
-    """A broker on a data directory. It keeps its port when it restarts, because clients expect the same address."""
+    """A broker on a data directory. It has the same port after a restart, because clients expect the same address."""
 
     name: str
 
@@ -68,8 +67,8 @@ class Broker(ABC):
             self.stop()
 
     def start(self) -> "Broker":
-        """Starts the broker and waits until it accepts connections. Raises RuntimeError with the broker's output if the
-        start fails."""
+        """Starts the broker and waits until it accepts connections. Raises RuntimeError with the broker's output on
+        failure."""
         assert not self.is_running(), "it runs already"
         self._start()
         return self
@@ -90,7 +89,7 @@ class Broker(ABC):
 
     @abstractmethod
     def log_text(self) -> str:
-        """Returns all text that the broker has written to stderr since its first start."""
+        """Returns everything that the broker has written to stderr since its first start."""
 
     @abstractmethod
     def _start(self) -> None: ...
@@ -138,8 +137,8 @@ class BrokerProcess(Broker):
             words += ["--emulate", self._emulate]
         if RECORDINGS:
             words += ["--record", str(Path(RECORDINGS) / f"{os.getpid()}-{time.monotonic_ns()}")]
-        # If a test chooses the Kafka port, the HTTP port would be the default one, which only one broker at a time can
-        # use. Therefore the broker gets any free port.
+        # With a port for Kafka chosen by the test, the HTTP port would be the default one, which only one broker at a
+        # time can use. Therefore the broker gets an arbitrary free HTTP port.
         for name, value in {"odradek.http.port": "0", **self.overrides}.items():
             words += ["--override", f"{name}={value}"]
         return words
@@ -156,7 +155,7 @@ class BrokerProcess(Broker):
         return self._process.wait(timeout_s)
 
     def kill_while_starting(self, after_s: float) -> None:
-        """Starts the broker, and sends SIGKILL `after_s` seconds later, whether or not the broker is ready by then."""
+        """Starts the broker, and sends SIGKILL after `after_s` seconds, whether or not the broker is ready."""
         ready_file = self._launch()
         time.sleep(after_s)
         self._end(signal.SIGKILL)
@@ -202,7 +201,7 @@ class BrokerProcess(Broker):
         self.ready = json.loads(ready_file.read_text())
         self.host, self.port, self.pid = self.ready["host"], self.ready["port"], self._process.pid
         asked_for = self._environment.get("ODRADEK_VARIANT", PURE)
-        # The bench guard also starts brokers of earlier commits, whose ready file may lack the variant.
+        # The bench guard also starts brokers of earlier commits, whose ready file may have no variant.
         assert self.ready.get("variant", PURE) == asked_for, f"it is not the variant that was asked for, {asked_for}"
 
     def _end(self, how: signal.Signals) -> None:
@@ -224,15 +223,14 @@ class BrokerProcess(Broker):
             raise RuntimeError(f"the broker ended with status {status} after SIGTERM:\n{self.log_text()[-4000:]}")
 
 
-# The oracle kit's script removes runs that ended more than a day ago. If another call of the script removes them at the
-# same time, the script fails with this text in its output. The start is then tried again.
+# The oracle kit's script removes runs that ended more than a day ago. If two calls of the script remove them at the
+# same time, one fails with this text in its output, and the start must be repeated.
 FORGOTTEN = "broker.json'"
 ATTEMPTS = 3
 
 
 class KafkaProcess(Broker):
-    """Apache Kafka, started by the script of the oracle kit. If the directory has no `meta.properties`, it is formatted
-    first."""
+    """Apache Kafka, started by the oracle kit's script. Formats the directory first if it has no `meta.properties`."""
 
     name = "kafka"
 
@@ -295,8 +293,7 @@ class KafkaProcess(Broker):
 
 
 def _is_alive(pid: int) -> bool:
-    """Returns whether the process exists and is not a zombie. The process is not our child, so we cannot wait for
-    it."""
+    """Returns whether the process exists and is not a zombie. It is not our child process, so we cannot wait for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -307,9 +304,9 @@ IS_KAFKA = os.environ.get("BROKER") == "kafka"
 
 
 def new_broker(data_dir: Path, overrides: Mapping[str, object] | None = None, *, like: str = REFERENCE) -> Broker:
-    """Returns a broker that is not started yet: Odradek, or Apache Kafka if BROKER=kafka.
+    """Returns a broker that has not been started: Odradek, or Apache Kafka if BROKER=kafka.
 
-    like  the release of Kafka to run or to emulate; a key of EMULATED
+    like  release of Kafka to run or to emulate; a key of EMULATED
     """
     if IS_KAFKA:
         return KafkaProcess(data_dir, overrides, version=like)

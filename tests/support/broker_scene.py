@@ -1,6 +1,6 @@
-"""Builds a broker's partitions on a fake disk, with a clock, a loop and threads that the test controls.
+"""A broker's partitions on a fake disk, with a clock, a loop and threads that the test controls.
 
-Tests call the handlers as the dispatcher does. Nothing here listens on a port.
+Tests call the handlers like the dispatcher. Nothing listens on a port.
 """
 
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ class BrokerScene:
         }
         session_ids = count(1)
         config = SimpleNamespace(**{**defaults, **settings})
-        self.coordinator: PartitionAdder | None = None  # the coordinator of transactional ids
+        self.coordinator: PartitionAdder | None = None  # coordinator of transactional ids
         self.broker: Any = SimpleNamespace(
             config=config,
             clock=self.clock,
@@ -108,7 +108,7 @@ class BrokerScene:
         )
 
     def topic(self, name: str, partition_count: int = 1, **settings: Any) -> TopicImage:
-        """Creates a topic as the controller would."""
+        """Creates a topic, as the controller does."""
         self.log_configs[name] = replace(LogConfig(), **settings)
         topic_id = b"topic id" + next(self._ids).to_bytes(8, "big")
         self.image.replay(TopicRecord(name=name, topic_id=topic_id))
@@ -140,14 +140,14 @@ class BrokerScene:
         return RequestContext(api_key, version, 1, client_id, self.clock.now_ms(), connection, AllowAll())
 
     def settle(self) -> None:
-        """Runs ticks and threads until none of them has work left. Time does not advance."""
+        """Runs ticks and threads until no work is left. Time does not advance."""
         while len(self.tick) or self.workers.jobs:
             self.tick.run()
             self.workers.finish_all()
 
 
 def answer_of(reply: Any) -> Any:
-    """Returns the response, which the handler either returned at once or has delivered since."""
+    """Returns the response, which the handler has either returned immediately or delivered since."""
     if isinstance(reply, Deferred):
         assert reply.is_done, "the request is still parked"
         return reply.outcome()

@@ -1,8 +1,8 @@
-"""Makes certificates for tests: a certificate authority, and the certificates that it issues. The keys use elliptic
-curves, because they are quick to generate.
+"""Makes certificates for tests: a certificate authority, and certificates that it issues. The keys use elliptic curves,
+because these are generated quickly.
 
 The certificates have the extensions that RFC 5280 requires. Many clients on Python 3.13 and later refuse certificates
-without these extensions.
+without them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class IssuedCertificate:
 
     @property
     def pem(self) -> str:
-        """Returns the key and the certificate in one PEM text, as Kafka's settings accept them."""
+        """Returns the private key and the certificate in one PEM text, as Kafka's settings accept them."""
         return self.key_pem().decode() + self.certificate_pem
 
     def as_pkcs12(self, password: str) -> bytes:
@@ -91,7 +91,7 @@ class Authority:
         return pkcs12.serialize_key_and_certificates(None, None, None, [self.issued.certificate], _encryption(password))
 
     def issue(self, name: str, hosts: tuple[str, ...] = LOOPBACK, *, says_whose_key: bool = True) -> IssuedCertificate:
-        """Issues a certificate for a client, or for a server at `hosts`. Each host becomes a DNS name or an IP address.
+        """Issues a certificate for a client, or for a server at `hosts`, each a DNS name or an IP address.
 
         says_whose_key  whether the certificate has the authority key identifier that RFC 5280 requires
         """

@@ -1,5 +1,5 @@
-"""Makes a directory with `odradek certs` once per test run. Generating keys takes time, and no test changes the
-files."""
+"""Makes a directory of certificates with `odradek certs` once per test run, because generating keys takes time and no
+test changes the files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HOSTS = ("localhost", "127.0.0.1")
 
 @cache
 def certificates(*clients: str) -> Path:
-    """Returns a directory with ca.pem, server.pem and a client-NAME.pem for each client, and with PKCS12 files that
-    have the same contents."""
+    """Returns a directory with ca.pem, server.pem, a client-NAME.pem for each client, and PKCS12 files with the same
+    contents."""
     return another_authority(*clients)
 
 
@@ -31,8 +31,8 @@ def another_authority(*clients: str, hosts: tuple[str, ...] = HOSTS) -> Path:
 
 
 def ssl_settings(directory: Path, **more: str) -> dict[str, object]:
-    """Returns the settings of a broker with a single TLS listener. If client certificates are requested, they are
-    verified with the directory's authority."""
+    """Returns the settings of a broker with a single TLS listener. Client certificates, if requested, are verified with
+    the directory's authority."""
     return {
         "listeners": "SSL://localhost:0",
         "ssl.keystore.type": "PEM",

@@ -17,7 +17,7 @@ class ManualClock:
         self._now_ms += ms
 
     def set(self, now_ms: int) -> None:
-        """Sets the time. The new time may be earlier, because wall clocks can be set back."""
+        """Sets the time, possibly to an earlier one, because wall clocks can be set back."""
         self._now_ms = now_ms
 
 
@@ -42,7 +42,7 @@ class ManualTimer:
 
 
 class ManualTimers:
-    """Timers on the test's clock. `advance` fires due timers in order, each at its own time."""
+    """Timers on the test's clock. `advance` fires due timers in order, each at its due time."""
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock if clock is not None else ManualClock()
@@ -59,8 +59,8 @@ class ManualTimers:
         return self._elapsed_ms
 
     def advance(self, ms: int) -> None:
-        """Advances the clock by `ms`. If a timer that fires arms another one that is due within that time, the second
-        timer fires too."""
+        """Advances the clock by `ms`. If a timer arms another timer that is due within that period, the other timer
+        fires too."""
         end_ms = self._elapsed_ms + ms
         while self._timers and self._timers[0][0] <= end_ms:
             due_ms, _, timer = heapq.heappop(self._timers)
@@ -70,11 +70,11 @@ class ManualTimers:
 
     @property
     def elapsed_ms(self) -> float:
-        """Returns the time since the timers were created, regardless of how the clock was set."""
+        """Time since the timers were created, regardless of changes of the clock."""
         return self._elapsed_ms
 
     def armed(self) -> list[float]:
-        """Returns the remaining time of each armed timer, earliest first."""
+        """Remaining time of each armed timer, earliest first."""
         return [due_ms - self._elapsed_ms for due_ms, _, timer in sorted(self._timers[:]) if timer.is_armed]
 
     def _move_to(self, elapsed_ms: float) -> None:

@@ -1,4 +1,4 @@
-"""Runs the commands of `odradek` in this process, because most commands take less time than the start of a process."""
+"""Runs the commands of `odradek` in this process, because starting a process would take longer than most commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.tools.commands.tree import run
 def command(
     *words: str, stdin: str = "", environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `odradek` with the given arguments. The environment is that of this process, extended by `environment`."""
+    """Runs `odradek` with the given arguments, in the environment of this process extended by `environment`."""
     output, errors = _stream(), _stream()
     usual, sys.stdin = sys.stdin, _stream(stdin)
     try:

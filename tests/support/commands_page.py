@@ -1,4 +1,4 @@
-"""Writes the page Commands of the documentation's site (`make docs`) from the help of the commands."""
+"""Writes the page Commands of the documentation site (`make docs`) from the help of the commands."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from unittest.mock import patch
 from odradek.tools.commands import errors, target
 from odradek.tools.commands.tree import COMMANDS, DESCRIPTION, parser
 
-# The page is as wide as the prose of the other pages. It has no colours, which Python 3.14 uses for help on a terminal.
+# The page is as wide as the prose of other pages, and has no colours, which Python 3.14 uses for help on a terminal.
 LAYOUT = {"COLUMNS": "120", "NO_COLOR": "1"}
 
 
 def page() -> str:
-    """Returns the page: a section with the help of each command and of each of its actions."""
+    """Returns the page: a section for each command, with the help of the command and of each of its actions."""
     lines = ["# Commands", "", DESCRIPTION, "`make docs` writes this page from the help of the commands.", ""]
     for module in (target, errors):
         lines += [*(module.__doc__ or "").splitlines(), ""]

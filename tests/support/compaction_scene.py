@@ -25,8 +25,8 @@ MEGABYTE = 1024 * 1024
 
 
 class CompactedLog:
-    """A log with `cleanup.policy=compact`. Time advances only when a test changes `now_ms`. Every `append` writes its
-    own batch."""
+    """A log with `cleanup.policy=compact`. Time advances only if a test changes `now_ms`. Every `append` writes a
+    separate batch."""
 
     def __init__(self, config: LogConfig = COMPACT, disk: FakeDisk | None = None) -> None:
         self._on_disk = LogOnDisk(disk, config)
@@ -79,7 +79,7 @@ class CompactedLog:
         return self._written(batch, Origin.COORDINATOR)
 
     def roll(self) -> None:
-        """Rolls the segment, so that the records before this call may be cleaned."""
+        """Rolls the segment, so that all records so far may be cleaned."""
         self.log.roll(self.now_ms)
 
     def sync(self) -> None:
@@ -89,7 +89,7 @@ class CompactedLog:
         self._on_disk.directory.write_checkpoints()
 
     def stop(self) -> None:
-        """Writes the cleaner's checkpoint, and stops cleanly."""
+        """Writes the cleaner's checkpoint, and stops the log cleanly."""
         directory = self._on_disk.directory
         if self.cleaned_to is not None:
             directory.write_cleaner_offsets({("t", 0): self.cleaned_to})
@@ -128,7 +128,7 @@ class CompactedLog:
         )
 
     def clean(self) -> None:
-        """Runs one cleaning pass over everything that may be cleaned now."""
+        """Runs one cleaning pass over everything that may currently be cleaned."""
         cleaner = self.start_pass()
         cleaner.build_offset_map()
         while (replacement := cleaner.clean_next()) is not None:
@@ -139,9 +139,9 @@ class CompactedLog:
         self.passes += 1
 
     def clean_later(self, ms: int = DELETE_RETENTION_MS) -> None:
-        """Advances the clock beyond the delete horizons that have been set so far, and runs a cleaning pass."""
+        """Advances the clock beyond all current delete horizons, and runs a cleaning pass."""
         self.now_ms += ms
-        self.cleaned_to = None  # makes the whole log dirty, as if new records had arrived
+        self.cleaned_to = None  # makes the complete log dirty, as if new records had arrived
         self.clean()
 
     # --- reading
@@ -167,7 +167,7 @@ class CompactedLog:
         return [record.offset for record in self.records()]
 
     def values(self) -> dict[str, str | None]:
-        """Returns the last value of each key, as a reader of the whole log sees it."""
+        """Returns the last value of each key, as a consumer of the complete log sees it."""
         table: dict[str, str | None] = {}
         for record in self.records():
             assert record.key is not None
@@ -178,8 +178,8 @@ class CompactedLog:
         return [header for header in self.headers() if header.is_control]
 
     def committed_values(self) -> dict[str, str]:
-        """Returns the last value of each key, as a read_committed reader of the whole log sees it by the rules that
-        clients follow."""
+        """Returns the last value of each key, as a read_committed consumer of the complete log sees it according to the
+        rules for clients."""
         aborted = sorted(
             (first, pid) for pid, first in self.log.reader.aborted_transactions(0, self.log.log_end_offset)
         )

@@ -1,7 +1,7 @@
-"""Consumer groups (KIP-848) for tests: a `Scene` whose members send ConsumerGroupHeartbeat.
+"""Consumer groups (KIP-848) for tests: a scene whose members send ConsumerGroupHeartbeat.
 
-Responses are compared as `(code, member epoch, assignment)`. An assignment is a text: "T3 012" means partitions 0 to 2
-of T3, "" an empty assignment, and None that the response has no assignment.
+Responses are compared as `(code, member epoch, assignment)`. An assignment is a string: "T3 012" means partitions 0 to
+2 of T3, and "" an empty assignment. It is None if the response has no assignment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.group_scene import GROUP, Scene
 
 REBALANCE_TIMEOUT_MS = 300_000
 Owned = dict[str, str]
-"""Topic → its partitions, one digit each."""
+"""Partitions by topic, each partition as one digit."""
 
 
 class HeartbeatResult(NamedTuple):
@@ -41,8 +41,8 @@ def refused(code: ErrorCode) -> HeartbeatResult:
 
 
 class ConsumerScene(Scene):
-    """A scene in which each heartbeat of a member has the epoch of the last response. A full heartbeat also has the
-    last assignment."""
+    """A scene in which each heartbeat of a member has the epoch of the member's last response. A full heartbeat also
+    has the last assignment."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ConsumerScene(Scene):
         self.epochs: dict[str, int] = {}
         self.last: ConsumerGroupHeartbeatResponse | None = None
         self.last_error: str | None = None
-        self.hidden: set[str] = set()  # topics that no client is allowed to DESCRIBE
+        self.hidden: set[str] = set()  # topics that clients may not DESCRIBE
         super().__init__(
             config
             or GroupConfig(group_initial_rebalance_delay_ms=0, consumer=consumer or ConsumerConfig(), rules=rules),
@@ -126,7 +126,8 @@ class ConsumerScene(Scene):
         version: int = 1,
         client: str = "c",
     ) -> HeartbeatResult:
-        """Has a member join with a heartbeat at epoch 0. Without topics and regex the member subscribes to nothing."""
+        """Has a member join with a heartbeat at epoch 0. Without `topics` and `regex`, the member subscribes to
+        nothing."""
         return self.beat(
             name,
             0,
@@ -176,8 +177,8 @@ class ConsumerScene(Scene):
         return self._named(self.member_of(name).target_assignment.topic_partitions)
 
     def held(self, name: str) -> str:
-        """Returns the partitions that ConsumerGroupDescribe shows for a member: assigned ones, and those not yet
-        revoked."""
+        """Returns the partitions that ConsumerGroupDescribe shows for a member: those assigned, and those that the
+        member has not revoked yet."""
         return self._named(self.member_of(name).assignment.topic_partitions)
 
     def _named(self, partitions: list[DescribedPartitions]) -> str:
@@ -195,14 +196,14 @@ class ConsumerScene(Scene):
         return [record for record in records if record is not None]
 
     def keys_written(self, since: int = 0) -> list[int]:
-        """Returns the types of the records written after the first `since` records. A tombstone counts as the negative
-        of its type."""
+        """Returns the types of the records written after the first `since` records, as negative numbers for
+        tombstones."""
         return [record.key.API_KEY * (1 if record.value is not None else -1) for record in self.written(since)]
 
     # Several steps in one call.
 
     def settle(self, *names: str, rounds: int = 12, group: str = GROUP) -> None:  # type: ignore[override]
-        """Lets all members follow their responses until nothing changes."""
+        """Has the members follow their assignments for `rounds` rounds, in which the group becomes stable."""
         for _ in range(rounds):
             for name in names:
                 member = self.group_of(group).members[name]

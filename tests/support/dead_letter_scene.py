@@ -20,7 +20,7 @@ REJECTED, TOO_MANY = "Offset rejected by client.", "Offset delivery count exceed
 
 
 class Copy(NamedTuple):
-    """A record of the dead-letter queue, described by its headers. `told` holds the delivery count and the cause."""
+    """A record of the dead-letter queue, described by its headers. `told` contains the delivery count and the cause."""
 
     topic: str
     partition: int
@@ -39,8 +39,8 @@ class Copy(NamedTuple):
 
 
 class DeadLetterScene(TxnShareBroker):
-    """A broker with dead-letter queues enabled. The group delivers each record `LIMIT` times. By default its queue is
-    the existing topic `QUEUE`."""
+    """A broker with dead-letter queues. The group delivers each record `LIMIT` times. Its default queue is the existing
+    topic `QUEUE`."""
 
     def __init__(self, *, has_queue: bool = True) -> None:
         super().__init__()
@@ -70,8 +70,7 @@ class DeadLetterScene(TxnShareBroker):
     def produce_records(
         self, topic: str, *values: bytes, key: bytes | None = None, compression: Compression = Compression.NONE
     ) -> None:
-        """Produces the values in one batch. Each record also has a header `h`, so that tests can check that copies do
-        not have it."""
+        """Produces the values in one batch. Each record also has a header `h`, which must not appear in copies."""
         now_ms = self.clock.now_ms()
         records = [NewRecord(key, value, now_ms, (("h", b"own"),)) for value in values]
         self.partition(topic).append_now(
@@ -96,6 +95,6 @@ class DeadLetterScene(TxnShareBroker):
         return [header.record_count for _, header in batches(data)]
 
     def states(self) -> list[list[tuple[int, int, int, int]]]:
-        """Returns (first offset, last offset, state, delivery count) of every range in each write so far."""
+        """Returns (first offset, last offset, state, delivery count) for every range in each write so far."""
         written: Sequence[Any] = self.persister.writes
         return [[tuple(each) for each in write.batches] for write in written]

@@ -21,7 +21,7 @@ TRANSACTIONAL_ID = "orders-1"
 
 
 class ProcessKilled(BaseException):
-    """Raised at the point where a test ends the process."""
+    """Raised where a test ends the process."""
 
 
 class NoAnswer(Exception):
@@ -32,8 +32,8 @@ class Statements:
     """Faults for the next statements on any connection."""
 
     def __init__(self) -> None:
-        self.fault: tuple[str, FaultTime] | None = None  # Fails the next statement that starts with the text.
-        self.rewrite: Rewrite = lambda statement: statement  # plants a bug
+        self.fault: tuple[str, FaultTime] | None = None  # The next statement that starts with the text fails.
+        self.rewrite: Rewrite = lambda statement: statement  # lets a test plant a bug
 
     def meet(self, statement: str, run: Callable[[str], Any]) -> Any:
         when = None if self.fault is None or not statement.startswith(self.fault[0]) else self.fault[1]
@@ -66,7 +66,7 @@ class PostgresqlConnection(psycopg.Connection[Any]):
 
 class Scene(ABC, Generic[C]):
     """The state that outlives processes: a database with a table of orders, and Kafka. Each call of `dual()` simulates
-    a process."""
+    a new process."""
 
     parameter: str
     timeout_ms: int
@@ -86,7 +86,7 @@ class Scene(ABC, Generic[C]):
     def dual(self, observe: Observer | None = None, opened: list[C] | None = None) -> DualWrite[C]:
         """Returns the dual write of a new process.
 
-        opened  collects the connections of this process, so that a test can kill this process alone
+        opened  collects the connections of this process, with which a test can kill only this process
         """
 
         def connect() -> C:
@@ -110,7 +110,7 @@ class Scene(ABC, Generic[C]):
         return dual
 
     def kill(self) -> None:
-        """Closes the connections, as the operating system does when their process ends."""
+        """Closes the connections, as the operating system does when a process ends."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -138,7 +138,7 @@ class Scene(ABC, Generic[C]):
 
     @property
     def messages(self) -> list[str]:
-        """Returns the messages that readers of committed records see."""
+        """The messages that read_committed consumers see."""
         return [(value or b"").decode() for value in self.kafka.committed]
 
 
@@ -188,7 +188,7 @@ class PostgresqlScene(Scene[PostgresqlConnection]):
 
 
 class Trouble(Exception):
-    """An error that the application's own code raises."""
+    """Raised by the application's own code."""
 
 
 def trouble(_: object) -> None:

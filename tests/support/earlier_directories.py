@@ -1,6 +1,7 @@
-"""Data directories of an earlier Odradek, in which level 2 of `share.version` enabled acknowledgements in transactions.
+"""Data directories from an earlier Odradek, in which level 2 of `share.version` enabled acknowledgements in
+transactions.
 
-Each broker was killed with `kill -9` or stopped cleanly. share_version_2/README.md describes the contents.
+Each broker was either killed with `kill -9` or stopped cleanly. share_version_2/README.md describes the contents.
 """
 
 import tarfile
@@ -24,13 +25,13 @@ def unpacked(name: str, to: Path) -> Path:
 
 
 def on_fake_disk(name: str) -> FakeDisk:
-    """Returns a fake disk with the contents of the directory `name`. All files are synced."""
+    """Returns a fake disk with the contents of the directory `name`, all synced."""
     with tempfile.TemporaryDirectory() as folder:
         return copied_from(unpacked(name, Path(folder)))
 
 
 def copied_from(directory: Path) -> FakeDisk:
-    """Returns a fake disk with the contents of a real directory. All files are synced."""
+    """Returns a fake disk with the contents of a real directory, all synced."""
     disk = FakeDisk()
     disk.make_directory(DATA)
     for path in sorted(directory.rglob("*")):

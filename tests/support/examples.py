@@ -1,5 +1,5 @@
 """Sets the number of examples that Hypothesis tries for each property. By default, every run tries the same few
-examples. With EXAMPLES=n for n > 1, a run tries n times as many new examples."""
+examples. If EXAMPLES=n is set and n > 1, a run tries new examples, n times as many."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Topics and group settings for the cores of groups. In a broker, `broker.coordinators.cluster_view` provides them."""
+"""Topics and group settings for the group cores. In a broker, `broker.coordinators.cluster_view` provides them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class FakeCluster:
             "streams.acceptable.recovery.lag": 10_000,
         }
         self.texts: dict[str, str] = {}
-        self.computes_later = False  # whether `compute_target` leaves computations to the test
-        self.computing: dict[str, Steps[Any]] = {}  # computations that have not been run, by group
-        self.forgotten: list[str] = []  # groups whose searches were forgotten
+        self.computes_later = False  # whether `compute_target` leaves each computation to the test
+        self.computing: dict[str, Steps[Any]] = {}  # by group: computations that the test has not run yet
+        self.forgotten: list[str] = []  # groups whose topic searches have been dropped
         self._topics: dict[str, TopicView] = {}
         self._made = 0
         self._searches = TopicSearches(lambda: (self.version, self._topics))
@@ -87,7 +87,7 @@ class FakeCluster:
         return None
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """Does nothing, because tests end computations themselves; see `computing`."""
+        """Does nothing, because the test runs the computations (see `computing`)."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
         self._searches.when_found(notify)

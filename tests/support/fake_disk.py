@@ -39,13 +39,13 @@ from tests.support.fake_files import (
 
 
 class ProcessCrashed(BaseException):
-    """The process has died. This is not an Exception, so that no handler catches it."""
+    """Raised when the process dies. Not an Exception, so no handler catches it."""
 
 
 class Fault(Enum):
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
-    SHORT = -1  # Half of a write is done. Other calls fail as with ENOSPC.
+    SHORT = -1  # Half of a write succeeds. Other calls fail as with ENOSPC.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class FakeDisk:
         self._faults: dict[int, Fault] = {}
         self._crash_at: int | None = None
         self._half_write_at_crash = False
-        self.calls = 0  # number of calls that changed something
-        self.log: list[str] = []  # names and paths of the calls that changed something, in order
+        self.calls = 0  # number of calls that changed the disk
+        self.log: list[str] = []  # names and paths of these calls, in order
         self.now_ms = 0
         # called at each point where `crash_before` could end the process
         self.before_call: Callable[[], None] | None = None
@@ -81,7 +81,7 @@ class FakeDisk:
         self._faults.clear()
 
     def crash_before(self, call: int, *, half_write: bool = False) -> None:
-        """Makes the process die instead of executing the `call`-th call from now.
+        """Makes the process die in place of the `call`-th call from now.
 
         half_write  if this call is a write, half of it is executed
         """
@@ -89,7 +89,7 @@ class FakeDisk:
         self._half_write_at_crash = half_write
 
     def evict(self) -> None:
-        """Removes all files from the simulated page cache. A file returns to the cache when it is read."""
+        """Removes all files from the simulated page cache. Reading a file brings it back."""
         for file in files(self._root):
             file.is_cold = True
 
@@ -243,7 +243,7 @@ class FakeDisk:
 
     @property
     def fingerprint(self) -> bytes:
-        """Returns a digest of all names and contents. Two equal disks have the same fingerprint."""
+        """Returns a digest of all names and contents, which is the same for equal disks."""
         digest = blake2b()
         for path, file in self._paths("", self._root):
             digest.update(f"{path} {len(file.content)} ".encode())
@@ -260,12 +260,12 @@ class FakeDisk:
     # --- crashes
 
     def after_kill(self) -> FakeDisk:
-        """Returns the disk that the next process finds if only this process died. It contains everything that was
+        """Returns the disk as the next process finds it if only this process has died. It contains everything that was
         written."""
         return FakeDisk(copy_of(self._root, EverythingSurvives()))
 
     def after_power_failure(self, seed: int, random_states: int = 4) -> Iterator[CrashState]:
-        """Yields some of the states that a reboot may find: the two extremes, and `random_states` states drawn from
+        """Yields some of the disks that a reboot may find: the two extremes, and `random_states` states drawn from
         `seed`."""
         yield CrashState("nothing unsynced survived", FakeDisk(copy_of(self._root, OnlySyncedSurvives())))
         yield CrashState("everything survived", FakeDisk(copy_of(self._root, EverythingSurvives())))

@@ -1,4 +1,4 @@
-"""Files and directories in memory: their contents, the durable part of them, and the state after a power failure."""
+"""Files and directories in memory: their contents, the durable part, and the state after a power failure."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Truncate:
 
 @dataclass(slots=True, eq=False)
 class File:
-    content: bytearray = field(default_factory=bytearray)  # the content that readers see
+    content: bytearray = field(default_factory=bytearray)  # the content that a reader sees
     durable: bytes = b""
     pending: list[Write | Truncate] = field(default_factory=list)
     is_cold: bool = False
 
     def settle(self) -> None:
-        """Makes all pending writes durable, except those that a failed sync has given up."""
+        """Makes all pending changes durable, except those for which a sync has failed."""
         durable = bytearray(self.durable)
         for change in self.pending:
             if not change.is_doomed:
@@ -138,8 +138,8 @@ class Chance:
         return bytes(content)
 
     def _some_pages(self, write: Write, content: bytearray) -> None:
-        """Applies only some pages of a write. The file gets its new size; the other pages keep their content, or read
-        as zeros."""
+        """Applies only some pages of a write. The file gets its new size; the remaining pages keep their content, or
+        read as zeros."""
         end = write.position + len(write.data)
         if len(content) < end:
             content.extend(bytes(end - len(content)))

@@ -1,4 +1,4 @@
-"""An in-memory Kafka that takes part in two-phase commits. It has one transactional id, the producer ids and epochs of
+"""An in-memory Kafka that takes part in two-phase commits. It has one transactional id, producer ids and epochs as in
 KIP-939, and faults on request."""
 
 from concurrent.futures import Future
@@ -13,12 +13,13 @@ PRODUCER_ID = 1000
 
 
 class ResponseLost(Exception):
-    """No response arrived: the connection broke, the broker was away, or the request timed out."""
+    """Raised if no response arrives because the connection broke, the broker was unavailable, or the request timed
+    out."""
 
 
 class FaultTime(Enum):
-    BEFORE = auto()  # the request had no effect
-    AFTER = auto()  # the request took effect, and only its response is lost
+    BEFORE = auto()  # the request has no effect
+    AFTER = auto()  # the request takes effect, and only its response is lost
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class OpenTransaction:
 
 
 class FakeKafka:
-    """The state that survives its clients. `committed` contains the messages that readers of committed messages see."""
+    """The state that outlives its clients. `committed` contains the messages that read_committed consumers see."""
 
     def __init__(self) -> None:
         self.committed: list[bytes | None] = []
@@ -38,7 +39,7 @@ class FakeKafka:
         self.open: OpenTransaction | None = None
         self.is_away = False
         self.epoch = -1
-        self.faults: dict[str, FaultTime] = {}  # The next fault of each call, by the call's name. A fault happens once.
+        self.faults: dict[str, FaultTime] = {}  # by name of a call: its next fault, which happens once
 
     def participant(self) -> "FakeParticipant":
         return FakeParticipant(self)
@@ -67,7 +68,7 @@ class FakeKafka:
 
 
 class FakeParticipant:
-    """A producer of the transactional id. Its messages are written when it prepares."""
+    """A producer with the transactional id. Its messages are written when it prepares."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
@@ -132,7 +133,7 @@ def _plain(offsets: Offsets) -> list[tuple[TopicPartition, int]]:
 
 
 class _Call:
-    """A request and its response. Either of them can be lost."""
+    """A request and its response, either of which can be lost."""
 
     def __init__(self, kafka: FakeKafka, name: str) -> None:
         self._kafka, self._name = kafka, name

@@ -1,4 +1,4 @@
-"""A TCP proxy that loses, repeats and delays requests, loses responses and closes connections, to test retries."""
+"""A TCP proxy that loses, repeats and delays requests, loses responses, and closes connections, to test retries."""
 
 import socket
 import threading
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 Rule = Callable[[int, int, int], bool]
-"""(api_key, api_version, how many requests of that key came before, over all connections) -> is it this one?"""
+"""Decides whether to disturb a request, from its API key, its version, and the number of earlier requests with that key
+over all connections."""
 
 
 def _nothing(_api_key: int, _api_version: int, _seen: int) -> bool:
@@ -35,8 +36,8 @@ def _read_to_the_end(connection: socket.socket) -> None:
 
 
 class FlakyProxy:
-    """Forwards whole frames to `target`, and disturbs some of them. The following attributes determine which requests
-    are disturbed, and how.
+    """Forwards complete frames to `target`, and disturbs some of them. The following attributes determine which
+    requests are disturbed, and how.
 
     loses     delivers the request, discards the response and closes the connection, so that the client cannot know the
               outcome
@@ -46,8 +47,8 @@ class FlakyProxy:
               connection
     holds     delivers the request `late_by_s` later over another connection; the client gets no response to this
               request or to later ones on its connection
-    hangs_up  with `holds`: closes the client's connection at once, so that the client repeats the request before the
-              first one arrives
+    hangs_up  with `holds`: closes the client's connection immediately, so that the client repeats the request before
+              the first one arrives
 
     Clients must see this proxy as the broker's address. Therefore pass `advertised.listeners` with `proxy.port` to the
     broker; the port is available before the broker starts.
@@ -62,11 +63,11 @@ class FlakyProxy:
         self.late_by_s = 1.0
         self.hangs_up = False
         self.target: tuple[str, int] | None = None
-        self.lost: list[int] = []  # API keys of the responses that were lost
-        self.dropped: list[int] = []  # API keys of the requests that were not delivered
+        self.lost: list[int] = []  # API keys of lost responses
+        self.dropped: list[int] = []  # API keys of requests that were not delivered
         self.repeated: list[int] = []
-        self.doubled: list[int] = []  # API keys of the responses that were delivered twice
-        self.delivered_late: list[int] = []  # API keys of held requests that the broker has answered since
+        self.doubled: list[int] = []  # API keys of responses delivered twice
+        self.delivered_late: list[int] = []  # API keys of held requests that the broker has answered
         self.cuts = 0  # number of connections that `cut_all` closed
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -115,7 +116,7 @@ class FlakyProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        if self.target is None:  # There is no broker to connect to yet.
+        if self.target is None:  # the broker is not running yet
             _close(client)
             return
         try:

@@ -1,7 +1,7 @@
-"""The pages that are not stored in the repository, because `make docs` writes them into the documentation's site.
+"""The pages that are not stored in the repository, because `make docs` writes them into the documentation site.
 
-Stored pages cannot link to a generated page, because readers of the repository do not have it. They link to the code
-from which the page is written. On the site, such a link leads to the page instead.
+Stored pages cannot link to a generated page, which readers of the repository do not have. They link to the code that
+writes the page. On the site, the link leads to the page itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "presets.md": presets_page.page,
     "scenarios.md": scenarios_page.page,
 }
-# For each code file that a link may name: the page, possibly with an anchor, to which the link leads on the site.
+# By code file that a link may name: the page, possibly with an anchor, to which the link leads on the site.
 WRITTEN_FROM: Mapping[str, str] = {
     "odradek/broker/api/served.py": "apis.md",
     "odradek/broker/control/odd/odd.py": "presets.md#lawful-but-rare",
@@ -25,9 +25,9 @@ WRITTEN_FROM: Mapping[str, str] = {
 
 
 def page_instead(text: str, code: str) -> str | None:
-    """Returns the page that replaces the target `code` of a link on the site, or None if the link stays as it is.
+    """Returns the page that replaces the link target `code` on the site, or None if the link does not change.
 
-    A link stays as it is if no page is written from `code`, or if its text is a file name in backticks, because such a
+    A link does not change if no page is written from `code`, or if its text is a file name in backticks, because such a
     link is about the code.
     """
     return None if text.startswith("`") else WRITTEN_FROM.get(code)

@@ -1,4 +1,5 @@
-"""A partition whose appends are written by the tick. Threads that the test controls sync the log."""
+"""A partition whose appends are written at the end of a tick, and whose log is synced by threads that the test
+controls."""
 
 from typing import Any
 
@@ -35,7 +36,7 @@ def batch(value: bytes, producer: tuple[int, int] | None = None) -> bytearray:
 
 
 def values_in(partition: Partition) -> list[bytes]:
-    """Returns the value of each single-record batch, as a reader sees them."""
+    """Returns the value of each single-record batch as a reader sees it."""
     log = partition.log
     read = log.reader.read(log.log_start_offset, max_bytes=1 << 20)
     data = b"".join(read.chunks)

@@ -1,5 +1,5 @@
-"""The group coordinator on real partitions. Tests send requests through its handlers. `restarted` returns a new broker
-on the same disk."""
+"""The group coordinator on real partitions. Tests send requests through its handlers, and `restarted` returns a new
+broker on the same disk."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ HANDLERS: dict[type[Message], tuple[ApiKey, Any]] = {
 
 
 class Scene:
-    """A broker with a topic `t` of two partitions. It can also start with the offsets topic of an earlier broker."""
+    """A broker with a topic `t` of two partitions. It can start with the offsets topic of an earlier broker."""
 
     def __init__(
         self, disk: FakeDisk | None = None, image: MetadataImage | None = None, cluster: ClusterView | None = None
@@ -109,7 +109,7 @@ class Scene:
             await asyncio.sleep(0)
 
     def restarting(self, *, after: FakeDisk | None = None) -> Scene:
-        """Returns a broker on the same disk, which has not loaded the offsets topic yet."""
+        """Returns a broker on the same disk that has not loaded the offsets topic yet."""
         return Scene(after or self.disk.after_kill(), self.scene.image)
 
     async def restarted(self, *, after: FakeDisk | None = None) -> Scene:

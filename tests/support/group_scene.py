@@ -1,8 +1,9 @@
-"""Classic groups for tests: a core, its log in memory, a clock, and clients with pending requests. There are no sockets
-and no event loop.
+"""Classic groups for tests: a core, its log in memory, a clock, and clients with pending requests, without sockets or
+an event loop.
 
 `Scene` does the work of `odradek.broker.coordinators.shard.Shard` step by step: it appends, replays, settles, arms
-timers and releases replies. Each record is encoded and decoded, so that every scene also tests what a restart reads.
+timers and releases replies. It encodes and decodes each record, so every scene also tests the state that a restart
+reads.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ NOT_WRITTEN = ErrorCode.NOT_COORDINATOR
 
 
 class PendingRequest(Generic[A]):
-    """A JoinGroup or SyncGroup request, and its response once it has arrived."""
+    """A JoinGroup or SyncGroup request, and its response after it has arrived."""
 
     def __init__(self) -> None:
         self._answer: A | None = None
@@ -72,7 +73,7 @@ class PendingRequest(Generic[A]):
 
 
 def subscription(*topics: str) -> bytes:
-    """Returns metadata of the consumer protocol, version 0."""
+    """Returns metadata of the consumer protocol in version 0."""
     return bytes(2) + encode(ConsumerProtocolSubscription(topics=list(topics), user_data=None), 0)
 
 
@@ -121,7 +122,7 @@ class Scene:
         rebalance_timeout_ms: int = 60_000,
         version: int = 3,
     ) -> PendingRequest[JoinGroupResponse]:
-        """Sends JoinGroup. The default is version 3, with which a new member joins in a single request. `come` also
+        """Sends JoinGroup, by default at version 3, with which a new member joins in a single request. `come` also
         settles the rebalance."""
         request = JoinGroupRequest(
             group_id=group,
@@ -297,7 +298,7 @@ class Scene:
         return {listed.group_id: listed.group_state for listed in self.core.list_groups((), ())}
 
     def shown(self) -> list[tuple[DescribedGroup, dict[tuple[str, int], int]]]:
-        """Returns everything about all groups that requests can show."""
+        """Returns everything that requests can show about all groups."""
         return [(self.describe(group_id), offsets_of(self.core, group_id)) for group_id in sorted(self.groups())]
 
     # Several steps in one call.
@@ -310,8 +311,8 @@ class Scene:
         return self.settle([each.answer for each in asked], group=group)
 
     def settle(self, joined: list[JoinGroupResponse], *, group: str = GROUP) -> list[str]:
-        """Sends SyncGroup for all members. Each member is assigned its member id, as bytes. Returns the member ids,
-        starting with the leader's."""
+        """Sends SyncGroup for all members, assigning each member its own id as bytes. Returns the member ids, starting
+        with the leader's."""
         leader = joined[0].leader
         members = [each.member_id for each in joined]
         assignments = {member: member.encode() for member in members}
@@ -324,7 +325,7 @@ class Scene:
     # Events that are not requests.
 
     def advance(self, ms: int) -> None:
-        """Advances the clock. Timers fire when they are due, each at its own time."""
+        """Advances the clock. Each timer fires at its due time."""
         end_ms = self.now_ms + ms
         while self.due:
             key = min(self.due, key=lambda each: self.due[each])
@@ -345,7 +346,7 @@ class Scene:
         self.turn(lambda core: core.expire(self.now_ms))
 
     def restart(self) -> None:
-        """Restarts the broker: all state in memory is lost, and pending requests have lost their connections."""
+        """Restarts the broker: all state in memory and the connections of pending requests are lost."""
         self.due.clear()
         self.core = GroupCore(self.config, self.cluster)
         for record_offset, (key, value) in enumerate(self.log):

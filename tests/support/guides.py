@@ -1,15 +1,15 @@
-"""Runs a guide like a reader who pastes its blocks, from top to bottom, into a shell in an empty directory.
+"""Runs a guide like a reader who pastes its code blocks, from top to bottom, into a shell in an empty directory.
 
-The language of a block says how it is used:
+The language of a block determines its use:
 
-    python            a whole program. It is stored under the file name in the line before it (`enrich.py`:), and runs
-                      at once, unless a shell block below names that file
+    python            a complete program; it is stored under the file name in the line before it (`enrich.py`:), and
+                      runs immediately unless a shell block below names that file
     sh                lines for the shell
     text              the output of the preceding block; … stands for any text
-    java, go, …       a file of examples/, or a part of one
+    java, go, …       a file of examples/, or part of one
     json, yaml, xml   checked by other tests
 
-The shell has its own network, so no other broker can be on localhost:9092.
+The shell has its own network, in which no other broker can use localhost:9092.
 """
 
 import os
@@ -33,7 +33,7 @@ FILE_NAME = re.compile(
 )
 LANGUAGES = frozenset({"python", "sh", "text", "java", "go", "js", "rust", "json", "yaml", "xml"})
 DEFAULT_NAME = "program.py"
-# Commands that are left out of the script, because this machine may not have them.
+# Commands that the script leaves out, because the machine may not have them.
 ELSEWHERE = (
     "docker",
     "mvn",
@@ -45,7 +45,7 @@ ELSEWHERE = (
     ". .venv/bin/activate",
     "export PG",
 )
-# Packages that a program for Spark downloads. The test provides them, because the network of a guide has no Maven
+# Packages that a program for Spark downloads. The test provides them, because a guide's network cannot reach Maven
 # Central.
 PACKAGES = re.compile(r'^ *\.config\("spark\.jars\.packages", "[^"]+"\)\n', re.MULTILINE)
 MARK = "::: block "
@@ -60,8 +60,8 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of a page. `line` is the number of its first line, and `file` is the file name in the line before
-    it."""
+    """A fenced code block of a page. `line` is the number of its first line, and `file` is the file name in the line
+    before it."""
 
     page: str
     line: int
@@ -99,7 +99,7 @@ def sources() -> tuple[str, ...]:
 
 
 def is_part_of_a_file(block: Block) -> bool:
-    """Returns whether a single file of examples/ or odradek/ contains all paragraphs of the block, in this order."""
+    """Returns whether some file of examples/ or odradek/ contains all paragraphs of the block, in this order."""
     paragraphs = [each.strip("\n") for each in re.split(r"\n\n+", block.text)]
     return any(_in_order(paragraphs, source) for source in sources())
 
@@ -115,7 +115,7 @@ def _in_order(paragraphs: Sequence[str], source: str) -> bool:
 
 
 def commands(block: Block) -> Iterator[str]:
-    """Yields the commands of a shell block, each with its continuation lines."""
+    """Yields the commands of a shell block, including their continuation lines."""
     yield from re.findall(r"(?:.*\\\n)*.+", block.text)
 
 
@@ -125,14 +125,14 @@ def is_elsewhere(command: str) -> bool:
 
 
 def installed_by(block: Block) -> list[str]:
-    """Returns the names of the distributions in the block's lines `pip install …`."""
+    """Returns the distributions in the block's `pip install …` lines."""
     lines = [each for each in commands(block) if each.startswith("pip install ")]
     words = [word for line in lines for word in shlex.split(line, comments=True)[2:] if not word.startswith("-")]
     return [re.split(r"[\[=@ ]", word)[0] for word in words]
 
 
 def script(page: Sequence[Block]) -> str:
-    """Returns the script that a reader would paste. Before each block it prints a line at which the output can be
+    """Returns the script that a reader would paste. It prints a line before each block, at which the output can be
     split."""
     lines = ["set -e", "exec 2>&1"]
     for number, block in enumerate(page):
@@ -160,8 +160,8 @@ def _network() -> list[str]:
 
 
 def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment: str) -> list[str]:
-    """Runs the blocks in `folder`, and returns the output of each block. Fails if a command fails or the time runs
-    out."""
+    """Runs the blocks in `folder`, and returns the output of each block. Fails if a command fails or the time limit is
+    exceeded."""
     inherited = {name: os.environ[name] for name in ("LANG", "TMPDIR", "JAVA_HOME") if name in os.environ}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with subprocess.Popen(
@@ -180,7 +180,7 @@ def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment
             said = f"it did not end within {timeout_s:.0f} s"
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(bash.pid, signal.SIGKILL)  # including processes that the blocks left in the background
+                os.killpg(bash.pid, signal.SIGKILL)  # also ends processes that the blocks have left in the background
         assert bash.stdout is not None
         output = bash.stdout.read()
     parts = output.split(MARK)[1:]
@@ -191,8 +191,7 @@ def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment
 
 
 def check_output(page: Sequence[Block], printed: Sequence[str]) -> None:
-    """Checks that the output of the block before each text block contains the lines of that text block, in this
-    order."""
+    """Checks that each text block's lines appear, in this order, in the output of the block before it."""
     for number, block in enumerate(page):
         if block.language == "text":
             rest = iter(printed[number - 1].splitlines())

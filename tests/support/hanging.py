@@ -1,4 +1,4 @@
-"""Creates a hanging transaction, which is open in a partition but unknown to its coordinator, so it never ends.
+"""Creates a hanging transaction: one that never ends, because it is open in a partition but unknown to its coordinator.
 
 Such a transaction can arise only in a broker with `transaction.partition.verification.enable=false`.
 """
@@ -13,7 +13,7 @@ from tests.support.batches import batch_by
 from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
-BEFORE_IMPLICIT_ADDS = 11  # the last version of Produce that requires AddPartitionsToTxn
+BEFORE_IMPLICIT_ADDS = 11  # last version of Produce that requires AddPartitionsToTxn
 FIND_COORDINATOR, INIT_PRODUCER_ID = 3, 4
 TRANSACTION = 1
 PATIENCE_S = 60

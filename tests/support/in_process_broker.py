@@ -1,5 +1,5 @@
-"""Runs a whole broker on a directory in this process, on its own loop. Tests send it requests as any principal, without
-sockets."""
+"""Runs a complete broker on a directory in this process, on its own loop. Tests send it requests as any principal,
+without sockets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ConnectionClosed(Exception):
 
 
 class InProcessBroker:
-    """A broker to use as a context manager. It does not wait for sockets; its clock is the real one."""
+    """A broker, used as a context manager. It has no sockets, but uses the real clock."""
 
     listener = "PLAINTEXT"
 
@@ -84,12 +84,12 @@ class InProcessBroker:
         return found
 
     def go_on(self) -> None:
-        """Runs the broker's other work for one step. Tests that wait for the effect of such work repeat their request
-        afterwards."""
+        """Runs other work of the broker for a moment. Tests that wait for the effect of such work then repeat their
+        request."""
         self.loop.run_until_complete(asyncio.sleep(TURN_S))
 
     async def ask_on_loop(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
-        """Like `ask`, for tests that send several requests at a time."""
+        """Like `ask`, for tests that send several requests concurrently."""
         frame = memoryview(bytearray(request_bytes(request, version, 1, CLIENT_ID)))[4:]
         try:
             reply = self.requests.start(frame, connection)

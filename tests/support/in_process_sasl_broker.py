@@ -1,4 +1,4 @@
-"""A variant of `InProcessBroker` with a single listener, on which principals log in with SASL/PLAIN."""
+"""A variant of `InProcessBroker` whose only listener requires SASL/PLAIN."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Runs several threads in steps. A seed determines which thread takes the next step."""
+"""Runs several threads step by step. A seed determines which thread takes the next step."""
 
 import threading
 from collections.abc import Callable, Sequence
 from random import Random
 
-# If a step has not ended after this time, its thread most likely waits for a lock, and another thread takes the next
-# step.
+# If a step takes longer than this, its thread probably waits for a lock, and another thread takes the next step.
 BLOCKED_AFTER_S = 0.05
 PATIENCE_S = 60.0
 
@@ -25,7 +24,7 @@ class Actor:
         self._thread.start()
 
     def step(self, before: object = None) -> None:
-        """Waits for the thread's turn. `before` names what the thread does next."""
+        """Waits for the thread's turn. `before` names the thread's next action."""
         self.before = before
         self._waiting.set()
         assert self._turn.acquire(timeout=PATIENCE_S), f"{self.name} never came to its turn"
@@ -38,7 +37,7 @@ class Actor:
         self._turn.release()
 
     def move_until(self, before: object) -> None:
-        """Lets the thread run until the step that `before` names, or until its end."""
+        """Lets the thread run up to the step that `before` names, or to its end."""
         while self.is_waiting(PATIENCE_S) and not self.is_over and self.before != before:
             self.move()
 
@@ -55,14 +54,14 @@ class Actor:
 def interleave(actors: Sequence[Actor], rng: Random) -> None:
     """Runs all actors to their end. Raises any unexpected exception of an actor.
 
-    Each actor takes several steps in a row, and the seed determines how many. Long runs matter: most errors appear when
-    one actor completes whole recoveries and transactions while the other sleeps.
+    Each actor takes several steps in a row, and the seed determines how many. Long runs are important, because most
+    errors appear when one actor completes recoveries and transactions while another one is paused.
     """
     stays = rng.uniform(0.5, 0.98)
     chosen: Actor | None = None
     while moving := [actor for actor in actors if not actor.is_over]:
         ready = [actor for actor in moving if actor.is_waiting(0)]
-        if not ready:  # Every actor is in the middle of a step, or waits for a lock.
+        if not ready:  # Every actor is in the middle of a step or waits for a lock.
             moving[0].is_waiting(BLOCKED_AFTER_S)
             continue
         if chosen not in ready or rng.random() > stays:

@@ -1,6 +1,6 @@
-"""Converts messages from and to the JSON of Kafka's own converters. Records are included as base64.
+"""Converts messages to and from the JSON of Kafka's own converters, with records as base64.
 
-`odradek.protocol.kafka_json` prints JSON as Kafka's tools do, which leave out records.
+`odradek.protocol.kafka_json` prints JSON like Kafka's tools, which leave out records.
 """
 
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
@@ -14,7 +14,7 @@ from odradek.protocol.struct import Message, Struct
 
 
 def message_of(message_class: type[Message], value: Mapping[str, Any]) -> Message:
-    """Returns a message. Fields that the JSON lacks get their default values. Raises KeyError for an unknown field."""
+    """Returns a message. Fields missing in the JSON get their default values. Raises KeyError for an unknown field."""
     schema = load(message_class.__module__.rpartition(".")[2])
     return _struct_of(message_class, schema.fields, schema, value)  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""Builds cases for tests of the judge's rules. A case has a trace that keeps its rule, and one that breaks it."""
+"""Builds cases for tests of the judge's rules. A case has a trace that keeps its rule and a trace that breaks it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def produce(
 ) -> None:
     """Adds a Produce request with one batch for a partition, and its response with `error`.
 
-    lost  the response is lost
+    lost  whether the response is lost
     """
     name = "t" if topic_id == ZERO_UUID else ""
     request = produce_request(

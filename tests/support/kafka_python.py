@@ -1,4 +1,4 @@
-"""Converts messages to kafka-python's classes and back, so that tests can compare our codec with an independent one."""
+"""Converts messages to kafka-python's classes and back, to compare our codec with an independent one."""
 
 import uuid
 from importlib import import_module
@@ -23,7 +23,7 @@ def known_classes() -> dict[str, Any]:
 
 
 def their_field_of(field: Field, theirs: Any) -> Any:
-    """Returns kafka-python's field that corresponds to one of ours.
+    """Returns kafka-python's field for one of our fields.
 
     kafka-python uses a single name for three kinds of authorized operations, which it decodes as sets of bits. In
     TxnOffsetCommit it uses a name that Kafka 4.4 changed.

@@ -1,4 +1,5 @@
-"""An HTTP or HTTPS server with one document, which a test can replace. It can also be slow or unavailable."""
+"""An HTTP or HTTPS server with one document. A test can replace the document, or make the server slow or
+unavailable."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ DRIP_S = 0.02
 
 
 class KeyServer:
-    """A server to use as a context manager.
+    """A server, used as a context manager.
 
     answer   sends the response; by default it sends `text`
     stopped  set when the server ends; slow answers wait for it
@@ -36,7 +37,7 @@ class KeyServer:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, request: object, client_address: object) -> None:
-                """Ignores errors, because some tests let clients close their connections."""
+                """Ignores errors, because some tests make clients close their connections."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if context is not None:
@@ -55,7 +56,7 @@ class KeyServer:
         self.stop()
 
     def stop(self) -> None:
-        """Stops the server. Afterwards no process listens on the port."""
+        """Stops the server. Afterwards nothing listens on the port."""
         if not self.stopped.is_set():
             self.stopped.set()
             self._server.shutdown()
@@ -63,13 +64,13 @@ class KeyServer:
             self._server.server_close()
 
     def drip(self, request: BaseHTTPRequestHandler) -> None:
-        """Sends a header that grows by a byte from time to time and never ends. Use it as `answer`."""
+        """Sends a header that slowly grows byte by byte and never ends. For use as `answer`."""
         request.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
         while not self.stopped.wait(DRIP_S):
             request.wfile.write(b"x")
 
     def say_nothing(self, request: BaseHTTPRequestHandler) -> None:
-        """Sends nothing. Use it as `answer`."""
+        """Sends nothing. For use as `answer`."""
         self.stopped.wait()
 
     def _send_text(self, request: BaseHTTPRequestHandler) -> None:

@@ -1,6 +1,6 @@
-"""Detects broker processes that a signal has ended, such as the kernel's signal when memory is exhausted.
+"""Detects broker processes that were ended by a signal, for example by the kernel when memory is exhausted.
 
-A failed test alone does not show this cause, because its client only sees refused connections.
+A failed test alone does not reveal this cause, because its client only sees refused connections.
 """
 
 import signal
@@ -19,7 +19,7 @@ def leave(broker: subprocess.Popen[bytes]) -> None:
 
 
 def killed() -> list[str]:
-    """Returns a line for each watched broker that a signal has ended."""
+    """Returns a line for each watched broker that was ended by a signal."""
     return [described(-each.returncode, pid) for pid, each in _running.items() if (each.poll() or 0) < 0]
 
 

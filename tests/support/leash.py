@@ -2,18 +2,18 @@
 
 import subprocess
 
-# Kills Kafka when the other end of standard input is closed. The kernel closes it even if the test run is killed.
+# Kills Kafka when standard input reaches its end. The kernel closes the other end even if the test run is killed.
 ENDS_KAFKA = 'read -r _; ps -o args= -p "$0" | grep -q kafka.Kafka && kill -9 "$0"'
 
 
 class Leash:
-    """Kills Kafka when the test run ends, unless a test has stopped Kafka and called `release`. Kafka is not a child of
-    the tests, so otherwise it would outlive a killed test run."""
+    """Kills Kafka when the test run ends, unless a test has stopped Kafka and called `release`. Kafka is not a child
+    process of the tests, so it would otherwise outlive a killed test run."""
 
     def __init__(self, pid: int) -> None:
         """Watches for the end of the test run. `pid` is Kafka's process id."""
         words = ["sh", "-c", ENDS_KAFKA, str(pid)]
-        # The process has its own session, so that it survives a signal to the process group of the tests.
+        # The process has its own session and therefore survives signals to the tests' process group.
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
 
     def release(self) -> None:

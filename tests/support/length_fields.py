@@ -1,4 +1,4 @@
-"""Finds the lengths and counts in an encoded message by walking schema and bytes, for tests that corrupt them."""
+"""Finds the lengths and counts in an encoded message by following its schema, for tests that corrupt them."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,8 @@ from odradek.protocol.schema import FIXED, Field, Schema
 
 @dataclass(frozen=True, slots=True)
 class LengthField:
-    """A length, a count, or the marker of a nullable struct: `size` bytes at `position`, or a varint if `is_varint`."""
+    """A length, a count, or the marker of a nullable struct. It has `size` bytes at `position`, or is a varint if
+    `is_varint`."""
 
     name: str
     position: int
@@ -16,8 +17,7 @@ class LengthField:
 
 
 def length_fields(schema: Schema, version: int, data: bytes, position: int) -> tuple[list[LengthField], int]:
-    """Returns all length fields in the order of the bytes, and the end position of the message. The bytes must be
-    valid."""
+    """Returns all length fields in order of position, and the end position of the message. The bytes must be valid."""
     walk = _Walk(schema, version, data, position)
     walk.struct(schema.fields)
     return walk.found, walk.position

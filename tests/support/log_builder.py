@@ -22,7 +22,7 @@ TOPIC_ID = b"topic-id-16bytes"
 
 
 class LogOnDisk:
-    """The partition `t-0` of a data directory on a disk in memory. Each append is written at once."""
+    """The partition `t-0` of a data directory on a disk in memory. Appends are written immediately."""
 
     def __init__(self, disk: FakeDisk | None = None, config: LogConfig | None = None, *, now_ms: int = NOW_MS) -> None:
         self.disk = disk or FakeDisk()
@@ -87,7 +87,7 @@ class LogOnDisk:
     def verify(
         self, producer_id: int, *, epoch: int = 0, sequence: int | None = 0, supports_epoch_bump: bool = True
     ) -> VerificationGuard:
-        """Starts the verification that precedes the first batch of a transaction. The test decides on its outcome."""
+        """Starts the verification that precedes the first batch of a transaction. The test decides its outcome."""
         return self.log.begin_verification(
             producer_id, epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=self.now_ms
         )

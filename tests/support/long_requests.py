@@ -14,13 +14,14 @@ from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import Message, Struct
 
 UNKNOWN, KNOWN, REPEATED = KINDS = ("unknown", "known", "repeated")
-KNOWN_TOPIC = "known"  # This topic has KNOWN_PARTITIONS partitions.
+KNOWN_TOPIC = "known"  # a topic with KNOWN_PARTITIONS partitions
 KNOWN_PARTITIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class LongArray:
-    """An array of a request. `path` names the arrays around it, from the outside in, and then the array itself."""
+    """An array of a request. `path` names the arrays that contain it, from the outside in, and then the array
+    itself."""
 
     api_key: ApiKey
     version: int
@@ -53,7 +54,7 @@ def _arrays(schema: Schema, fields: tuple[Field, ...], version: int) -> Iterator
 
 
 def long_request(array: LongArray, entries: int, kind: str) -> Message:
-    """Returns a request with `entries` entries in the array. Each array around it has one entry."""
+    """Returns a request with `entries` entries in the array, and one entry in each array that contains it."""
     request = request_class(array.api_key.value)()
     schema = load(type(request).__module__.rpartition(".")[2])
     _fill(request, schema, schema.fields, array, array.path, entries, kind)
@@ -70,7 +71,8 @@ def _fill(
     entries: int,
     kind: str,
 ) -> None:
-    """Gives each outer array one known entry, and the last array of `path` all entries. Other arrays stay empty."""
+    """Gives each containing array one known entry, and the last array of `path` all entries. Leaves other arrays
+    empty."""
     module = import_module(f"odradek.protocol.messages.{schema.module}")
     for field in fields:
         if array.version not in field.versions or (field.tag is not None and field.attribute not in path):

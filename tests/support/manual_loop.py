@@ -1,4 +1,4 @@
-"""An event loop and its threads under the test's control. Work runs only when the test runs it."""
+"""An event loop and threads that run work only when the test tells them to."""
 
 from collections import deque
 from collections.abc import Callable
@@ -22,13 +22,13 @@ class ManualTick:
         return len(self._actions)
 
     def run(self) -> None:
-        """Runs one tick: the callbacks scheduled before this call, but not those that they schedule in turn."""
+        """Runs one tick: all callbacks scheduled before this call, but none that they schedule in turn."""
         for _ in range(len(self._actions)):
             self._actions.popleft()()
 
 
 class ManualWorkers:
-    """A replacement for threads. A job runs when the test calls `finish_one` or `finish_all`."""
+    """A replacement for threads. Jobs run when the test calls `finish_one` or `finish_all`."""
 
     def __init__(self) -> None:
         self.jobs: deque[tuple[Callable[[], Any], Callable[[JobResult[Any]], None]]] = deque()

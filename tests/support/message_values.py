@@ -1,7 +1,6 @@
-"""Builds values for any message at any version from a source of choices: a seeded generator or Hypothesis.
+"""Builds values for any message at any version, from a source of choices: a seeded generator or Hypothesis.
 
-The values stay within what the version can encode: fields that the version lacks keep their defaults, and null appears
-only where the version allows it.
+The version can encode all values: fields that it lacks keep their defaults, and null appears only where it is allowed.
 """
 
 import sys
@@ -35,7 +34,7 @@ class Choices(Protocol):
 
 
 class RandomChoices:
-    """Choices of a seeded generator that prefers extreme values."""
+    """Choices of a seeded generator, which prefers extreme values."""
 
     def __init__(self, rng: Random, *, longest: int = 3) -> None:
         self._rng = rng
@@ -127,7 +126,7 @@ def _fill(
             continue
         value = _value(field, schema, version, choices, depth)
         if field.is_null_when_absent and value == type(value)():
-            value = None  # A tagged struct with default values is not encoded.
+            value = None  # A tagged struct that has only default values is not encoded.
         setattr(struct, field.attribute, value)
 
 

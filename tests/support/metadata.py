@@ -43,7 +43,7 @@ DIRECTORY_ID = "9DitBXe7pyoCRUwgpuuW-w"
 
 
 def ids() -> Callable[[], bytes]:
-    """Returns a function whose calls return consecutive ids. An id has 16 bytes and is never zero."""
+    """Returns a function that returns consecutive 16-byte ids, none of them zero."""
     numbers = count(1)
     return lambda: next(numbers).to_bytes(16, "big")
 
@@ -62,7 +62,7 @@ def create(image: MetadataImage, topics: list[NewTopic], partitions: int = 1) ->
 
 
 def decided(steps: Steps[R]) -> R:
-    """Runs the steps of a decision, and returns the decision. A broker runs the steps in slices."""
+    """Runs all steps of a decision, and returns the decision. A broker runs the steps in slices."""
     try:
         while True:
             next(steps)
@@ -81,7 +81,7 @@ def config_with(**settings: str) -> BrokerConfig:
 
 
 class Running:
-    """A data directory with opened metadata, as in a running broker."""
+    """A data directory with open metadata, as in a running broker."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Running:
 
 
 def topic_records(name: str) -> list[Message]:
-    """Returns the records in the metadata log for a topic with one partition."""
+    """Returns the records of the metadata log for a topic with one partition."""
     topic_id = name.encode().ljust(16, b"_")
     return [
         TopicRecord(name=name, topic_id=topic_id),

@@ -1,8 +1,8 @@
 """The oracle kit beside the repository: a real Apache Kafka, directories that it wrote, and its exchanges with real
 clients.
 
-The kit is expected at `<repository>/../shared/oracle`, or where the environment variable ODRADEK_ORACLE points. Tests
-that need it are marked `@needs_oracle`, and tests that run Kafka `@needs_kafka`.
+The kit is expected at `<repository>/../shared/oracle`, or at the path in the environment variable ODRADEK_ORACLE. Tests
+that need the kit are marked `@needs_oracle`; tests that run Kafka are marked `@needs_kafka`.
 """
 
 import gzip
@@ -31,7 +31,7 @@ needs_kafka = pytest.mark.skipif(
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A recorded request and its response. Frames lack their 4-byte length."""
+    """A recorded request and its response. The frames are without their 4-byte length."""
 
     client: str
     client_id: str | None
@@ -40,12 +40,12 @@ class Exchange:
     version: int
     request: bytes
     response: bytes | None  # None if the request had acks=0 or Kafka closed the connection
-    request_json: dict[str, Any] | None  # the request as Kafka's own codec decodes it; None if it cannot
+    request_json: dict[str, Any] | None  # the request as decoded by Kafka's own codec, or None if that fails
     response_json: dict[str, Any] | None
     request_same: bool  # whether Kafka's codec encodes the request to the same bytes
     response_same: bool
     errors: tuple[str, ...]
-    failed: str | None  # the reason why Kafka's codec cannot decode the request
+    failed: str | None  # reason why Kafka's codec cannot decode the request
     line: str  # file and line, for messages of failed tests
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Exchange:
 
 
 def exchanges(client: str | None = None) -> Iterator[Exchange]:
-    """Yields every recorded exchange, or those of one file of the kit (`java`, `probe`, `kafka-python` …)."""
+    """Yields every recorded exchange, or those in one file of the kit (`java`, `probe`, `kafka-python` …)."""
     folder = ORACLE / "exchanges"
     paths = [folder / f"{client}.jsonl.gz"] if client else sorted(folder.glob("*.jsonl.gz"))
     for path in paths:
@@ -84,21 +84,20 @@ def directories() -> list[str]:
 
 
 def unpack(name: str, into: Path) -> Path:
-    """Unpacks a recorded data directory below `into`, including its holes. Returns the log directory."""
+    """Unpacks a recorded data directory, including its holes, below `into`. Returns the log directory."""
     with tarfile.open(ORACLE / "data" / f"{name}.tar.gz") as packed:
         packed.extractall(into, filter="data")
     return into / name
 
 
 def served(name: str) -> dict[str, Any]:
-    """Returns the contents that Kafka serves from a recorded directory, with the settings and the clock of its
-    recording."""
+    """Returns the contents that Kafka serves from a recorded directory, with the recording's settings and clock."""
     found: dict[str, Any] = json.loads((ORACLE / "data" / f"{name}.served.json").read_text())
     return found
 
 
 def dump(name: str, kind: str) -> str:
-    """Returns the output of DumpLogSegments for every file of a kind (`log`, `index`, `snapshot` …) in a recorded
+    """Returns the output of DumpLogSegments for every file of one kind (`log`, `index`, `snapshot` …) in a recorded
     directory."""
     path = ORACLE / "data" / f"{name}.dump" / f"{kind}.txt"
     if path.exists():
@@ -112,13 +111,13 @@ def dump_kinds(name: str) -> list[str]:
 
 
 def acknowledged(name: str) -> list[dict[str, Any]]:
-    """Returns an entry for each record of an `unclean…` directory that Kafka acknowledged to its producer."""
+    """Returns an entry for each record in an `unclean…` directory that Kafka had acknowledged."""
     with gzip.open(ORACLE / "data" / f"{name}.acknowledged.jsonl.gz", "rt") as lines:
         return [json.loads(line) for line in lines]
 
 
 def run_kafka(*arguments: object, timeout: float = 180, stdin: str | None = None) -> str:
-    """Runs the kit's `kafka` script to its end. Returns its output, or fails with its output."""
+    """Runs the kit's `kafka` script, and returns its output. Fails with the output if the script fails."""
     command = [str(ORACLE / "kafka"), *map(str, arguments)]
     done = subprocess.run(
         command, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False

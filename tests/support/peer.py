@@ -1,4 +1,4 @@
-"""A client without a socket. Tests drive a connection of the broker in the order in which an event loop would."""
+"""A client without a socket. Tests call a connection of the broker in the order in which an event loop would."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FakeTransport(asyncio.Transport):
-    """Records the bytes that the connection writes, and its other calls."""
+    """Records the bytes that the connection writes, and the other calls that it makes."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 50_000) -> None:
         super().__init__({"peername": (host, port)})
@@ -72,7 +72,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class Peer:
-    """A client's view of a connection. Bytes that the connection does not accept yet stay unread, as in a socket."""
+    """A client's side of a connection. Bytes that the connection does not accept remain unread, as in a socket."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Peer:
         self.deliver()
 
     def deliver(self) -> None:
-        """Delivers as many bytes as the connection accepts, as the loop does when the socket is readable."""
+        """Delivers as many bytes as the connection accepts, like the loop when the socket is readable."""
         while self._unread and not self.transport.is_paused and not self.transport.is_closing():
             buffer = self.connection.get_buffer(-1)
             count = min(len(buffer), len(self._unread))
@@ -117,7 +117,7 @@ class Peer:
         return self.transport.is_closing()
 
     def frames(self) -> list[bytes]:
-        """Returns the response frames written since the last call, without their lengths."""
+        """Returns the response frames written since the last call, without their length prefixes."""
         frames = []
         data, position = self.transport.written, self._answers_read
         while position < len(data):
@@ -141,7 +141,7 @@ class Peer:
 
 
 class DelayedAnswer:
-    """A response that the test delivers at a time of its choice."""
+    """A response that the test delivers when it chooses."""
 
     overlapping_key = 3  # Metadata
     waits_for_others = True
@@ -168,7 +168,7 @@ class DelayedAnswer:
 
 
 class Answering:
-    """Answers each frame with the next of `replies`. After the last reply, frames get no response."""
+    """Answers each frame with the next of `replies`. After the last one, frames get no response."""
 
     logins = None
 
@@ -189,8 +189,8 @@ class Answering:
 
 @dataclass(frozen=True, slots=True)
 class Handler(ServedApi):
-    """An API that a test serves: its versions and its handler. If the function is None, the broker's own handler serves
-    it."""
+    """An API that a test serves: its versions and its handler. If the function is None, the broker's own handler is
+    used."""
 
     module: str = ""
     call: HandlerCall[Any] | None = None
@@ -208,8 +208,7 @@ def dispatcher_with(
 
 
 def no_time_passes() -> float:
-    """Returns 0, as a clock that never advances. A turn of the loop is then limited only by the number of its
-    requests."""
+    """Returns 0: a clock that never advances. A turn of the loop is then limited only by its number of requests."""
     return 0.0
 
 
@@ -223,7 +222,7 @@ def server_with(
     authentication_timeout_ms: int | None = None,
     admissions: Admissions | None = None,
 ) -> Server:
-    """Returns a server that does not listen. Its handlers get `broker`, which only needs the attributes that the
+    """Returns a server that does not listen. Its handlers get `broker`, which needs only the attributes that the
     handlers use."""
     requests = dispatcher_with(handlers, broker=broker, clock=clock)
     return server_around(

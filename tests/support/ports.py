@@ -1,4 +1,4 @@
-"""Finds ports of this machine that are not in use."""
+"""Finds unused ports on this machine."""
 
 import socket
 

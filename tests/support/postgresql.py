@@ -1,4 +1,4 @@
-"""Runs PostgreSQL for tests as a child process in a temporary directory. Tests connect by a Unix socket, and may kill
+"""Runs PostgreSQL as a child process in a temporary directory. Tests connect to it through a Unix socket, and may kill
 it."""
 
 import os
@@ -22,7 +22,7 @@ SETTINGS = {"listen_addresses": "", "shared_buffers": "16MB", "max_connections":
 
 @cache
 def binaries() -> Path | None:
-    """Returns the directory of `postgres` and `initdb`: those in the PATH, or else the newest version that Debian
+    """Returns the directory of `postgres` and `initdb`: the one in the PATH, or else the newest version that Debian has
     installed."""
     found = shutil.which("postgres")
     folders = [Path(found).resolve().parent] if found else []
@@ -40,7 +40,7 @@ def why_not() -> str | None:
 
 
 def account() -> "pwd.struct_passwd | None":
-    """Returns the user that runs the server, or None if it is the user that runs the tests."""
+    """Returns the user who runs the server, or None if it is the user who runs the tests."""
     if os.getuid() != 0:
         return None
     with suppress(KeyError):
@@ -49,10 +49,10 @@ def account() -> "pwd.struct_passwd | None":
 
 
 class PostgresqlProcess:
-    """A server as a context manager. Connect with `psycopg.connect(server.conninfo)`. Its directory is deleted at the
-    end.
+    """A server, used as a context manager. Connect with `psycopg.connect(server.conninfo)`. The directory is deleted at
+    the end.
 
-    is_synced  whether commits wait for the disk; without it they survive kill -9, but not a power failure
+    is_synced  whether commits wait for the disk; otherwise they survive kill -9, but not a power failure
     """
 
     def __init__(self, *, is_synced: bool = True) -> None:
@@ -85,7 +85,7 @@ class PostgresqlProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts the server and waits until it accepts connections, which is after recovery."""
+        """Starts the server, and waits until its recovery is finished and it accepts connections."""
         assert not self.is_running(), "it runs already"
         words = [self._binary("postgres"), "-D", str(self._data), "-k", str(self._folder)]
         for name, value in self._settings.items():
@@ -103,7 +103,7 @@ class PostgresqlProcess:
                 time.sleep(0.01)
 
     def kill9(self) -> None:
-        """Kills the server and all of its processes at once, and waits until they are gone."""
+        """Kills the server and all its processes with SIGKILL, and waits until they have ended."""
         assert self._process is not None
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

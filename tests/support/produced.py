@@ -1,6 +1,6 @@
-"""A table of Produce requests and the broker's answers, checked against our validation and Apache Kafka.
+"""A table of Produce requests and the broker's answers, which tests compare with our validation and with Apache Kafka.
 
-Every case was observed on Kafka 4.4.0. If Odradek's answer differs, the case also has Kafka's answer and the reason.
+Every case was observed with Kafka 4.4.0. If Odradek's answer differs, the case also has Kafka's answer and the reason.
 """
 
 import os
@@ -36,7 +36,7 @@ BUG_OF_KAFKA = "an unforeseen exception, told as UNKNOWN_SERVER_ERROR"
 
 @dataclass(frozen=True, slots=True)
 class ProduceCase:
-    """The records of a partition in a Produce request, and the answer. `kafka` and `why` are set if Kafka's answer
+    """The records for a partition in a Produce request, and the answer. `kafka` and `why` are set if Kafka's answer
     differs."""
 
     name: str
@@ -49,7 +49,7 @@ class ProduceCase:
     transactional_id: str | None = None
     record_errors: tuple[tuple[int, str], ...] = ()
     message: str | None = None
-    is_whole_request: bool = False  # whether the whole request is refused
+    is_whole_request: bool = False  # whether the broker refuses the complete request
 
     def __str__(self) -> str:
         return self.name
@@ -78,7 +78,7 @@ def key_message(count: int, *indexes: int) -> str:
 
 
 def requests(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields the cases about the frame, which the broker checks before it reads any batch."""
+    """Yields the cases about the frame, which the broker checks before reading any batch."""
     good = good_batch(now_ms=now_ms)
     for version in range(3, 9):
         yield ProduceCase(f"one good batch in version {version}", good, E.NONE, version)
@@ -120,7 +120,7 @@ def requests(now_ms: int) -> Iterator[ProduceCase]:
 
 
 def headers(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields the cases about the header, which is the 61 bytes before the records."""
+    """Yields the cases about the header, the 61 bytes before the records."""
     good = good_batch(now_ms=now_ms)
     zstd = good_batch(compression=ZSTD, now_ms=now_ms)
     bad_crc = changed(good, crc=1)
@@ -296,7 +296,7 @@ def records_in(codec: Compression, now_ms: int) -> Iterator[ProduceCase]:
 
 
 def packings(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields the cases about compressed data that cannot be decompressed, or whose compressed form is unusual."""
+    """Yields the cases about compressed data that cannot be decompressed, or that has an unusual form."""
 
     def row(name: str, codec: Compression, packed: bytes, code: E = E.NONE) -> ProduceCase:
         batch = batch_of(packed, 2, compression=codec, is_packed=True, base_timestamp=now_ms)
@@ -426,7 +426,7 @@ def timestamps(now_ms: int) -> Iterator[ProduceCase]:
 
 
 def conversions(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields a case for every compression that a topic can have, with every compression that a producer can use."""
+    """Yields a case for every combination of a topic's compression and a producer's compression."""
     for stored in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"):
         for codec in (NONE, *CODECS):
             batch = good_batch(compression=codec, now_ms=now_ms)

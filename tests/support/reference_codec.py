@@ -1,4 +1,5 @@
-"""Encodes and decodes whole messages with the second codec, `odradek.protocol.reference`, as trees of plain values."""
+"""Encodes and decodes complete messages with the second codec, `odradek.protocol.reference`, as trees of plain
+values."""
 
 from __future__ import annotations
 
@@ -16,8 +17,7 @@ def parse(module: str, version: int, data: Buffer, position: int = 0) -> dict[st
 
 
 def build(module: str, version: int, tree: Mapping[str, Any]) -> bytes:
-    """Returns the bytes of a tree. Values of fields that the version lacks are left out. Raises
-    construct.ConstructError."""
+    """Returns the bytes of a tree, without fields that the version lacks. Raises construct.ConstructError."""
     written: bytes = structure(module, version).build(tree)
     return written
 

@@ -1,4 +1,4 @@
-"""A caller of the HTTP interface of a broker's schema registry."""
+"""A client of the HTTP interface of a broker's schema registry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SETTINGS = {"odradek.schema.registry.enable": "true", "odradek.schema.registry.p
 
 
 class RegistryCaller:
-    """Sends each request to the registry on a new connection."""
+    """Sends each request to the registry over a new connection."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        """Sends a request. Returns the status and the decoded JSON of the response. A string is sent as the body
-        unchanged, and anything else as JSON."""
+        """Sends a request. Returns the status and the decoded JSON of the response. A string body is sent unchanged,
+        any other body as JSON."""
         connection = HTTPConnection("127.0.0.1", self._broker.ready["schema_registry_port"], timeout=30)
         try:
             sent = body if isinstance(body, str | None) else json.dumps(body)

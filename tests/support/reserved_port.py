@@ -1,8 +1,8 @@
-"""Reserves a port for a broker that is killed and restarted, so that no other process takes the port in between.
+"""Reserves a port for a broker that is killed and restarted, so that no other process takes the port in the meantime.
 
-The kernel gives an unused port to the next process that asks for any port, or to an outgoing connection. It never
-assigns ports below its ephemeral range. A lock file for each of these ports shows the other test processes on the
-machine whether the port is in use.
+The kernel may give an unused port to the next process that requests any port, or to an outgoing connection, but only
+from its ephemeral range. The reserved ports are below that range. A lock file for each port shows other test processes
+on the machine whether the port is in use.
 """
 
 import fcntl

@@ -9,7 +9,7 @@ from tests.support.leash import Leash
 from tests.support.oracle import run_kafka
 
 ATTEMPTS = 3
-TAKEN = "Address already in use"  # The controller's port was still free when the kit chose it.
+TAKEN = "Address already in use"  # the kit's error if another process has taken the controller's port in the meantime
 
 
 @contextmanager

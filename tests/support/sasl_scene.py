@@ -1,4 +1,4 @@
-"""A SASL listener without sockets. Tests drive its connections, advance its clock, and choose its mechanisms."""
+"""A SASL listener without sockets. Tests operate its connections, advance its clock, and choose its mechanisms."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ BOB = plain_token("bob", PASSWORDS["bob"])
 
 
 class Listener:
-    """A SASL listener of a broker that has nothing but cluster metadata."""
+    """A SASL listener of a broker that consists only of cluster metadata."""
 
     def __init__(self, offers: Offers | None = None, *, image: MetadataImage | None = None) -> None:
-        self.offers = {"PLAIN": plain_offer()} if offers is None else offers  # Tests may change this table.
+        self.offers = {"PLAIN": plain_offer()} if offers is None else offers  # a table that tests may change
         self.clock = ManualClock(NOW_MS)
         self.timers = ManualTimers(self.clock)
         self.image = image or MetadataImage()
@@ -112,7 +112,7 @@ class Client:
         self.peer.send(len(token).to_bytes(4, "big") + token)
 
     def is_closed_at_once(self) -> bool:
-        """Returns whether the connection is closed at once, without a response."""
+        """Returns whether the connection is closed immediately, without a response."""
         return self.peer.is_disconnected and self.peer.frames() == []
 
     def is_closed_after_the_delay(self) -> bool:
@@ -120,7 +120,7 @@ class Client:
         return self._waits() and self.peer.is_disconnected and self.peer.frames() == []
 
     def failure(self, message: Message, version: int) -> Any:
-        """Returns the response to a request that fails. The connection is closed after the delay."""
+        """Returns the response to a request that fails, and checks that the connection is closed after the delay."""
         self.peer.ask(message, version)
         assert self._waits()
         answer = self.peer.answer(ApiKey(message.API_KEY), version)
@@ -128,7 +128,7 @@ class Client:
         return answer
 
     def refused(self, token: bytes, version: int = 2) -> str:
-        """Returns the message of a SaslAuthenticate response that fails."""
+        """Returns the error message of a SaslAuthenticate response that reports a failure."""
         answer = cast(SaslAuthenticateResponse, self.failure(SaslAuthenticateRequest(auth_bytes=token), version))
         assert (answer.error_code, answer.auth_bytes) == (58, b"")
         assert answer.error_message
@@ -142,7 +142,7 @@ class Client:
         self._timers.advance(DELAY_MS)
 
     def _waits(self) -> bool:
-        """Returns whether nothing happens until the delay is over."""
+        """Returns whether nothing happens before the end of the delay."""
         was_silent = not self.peer.is_disconnected and self.peer.frames() == []
         self._timers.advance(DELAY_MS - 1)
         was_silent = was_silent and not self.peer.is_disconnected and self.peer.frames() == []

@@ -1,8 +1,8 @@
-"""Writes the page Scenarios of the documentation's site (`make docs`) from the names of the tests.
+"""Writes the page Scenarios of the documentation site (`make docs`) from the names of the tests.
 
 A test named `test_scenario_012_…` tests scenario 12 of the first page of docs/spec that its file cites. The page about
-changes of Kafka 4.4 has rows with letters instead. A test of row C1 names C1 and that page in its docstring. If the
-docstring of the file cites that page and no other, C1 is enough.
+changes in Kafka 4.4 has rows with letters instead: a test of row C1 names C1 and that page in its docstring. C1 alone
+is enough if the module's docstring cites that page and no other.
 """
 
 import ast
@@ -14,7 +14,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 RULE_BOOK = TESTS.parent / "docs" / "spec"
-# The sections of each rule book page whose subsections list scenarios.
+# By rule book page: the sections whose subsections list scenarios.
 CHAPTERS = {
     "transactions": (8,),
     "consumer-groups": (15,),
@@ -29,14 +29,14 @@ NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+
 HEADING = re.compile(r'#+ [\d.]+ (.*) <a id="(.*)"></a>')
 SUBSECTION = re.compile(r'### (\d+)\.(\d+) (.*) <a id="(.*)"></a>')
 SCENARIO = re.compile(r"(?:(\d+)\. |\| (\d+) \|)")  # an item of a list, or a row of a table
-CASES = "### 5.14 "  # corner cases of KIP-1289 with their own numbers: docs/spec/share-groups.md#s5-14
+CASES = "### 5.14 "  # corner cases of KIP-1289, which have their own numbers: docs/spec/share-groups.md#s5-14
 CASE = re.compile(r"^def test_(?:scenario_\d{3}_)?case_(\d{2})_(\w+)", re.MULTILINE)
 CASES_FILE = "spec/shares/test_txn_share_corner_cases.py"
 CHANGES = "kafka-4.4"  # the page of the rule book whose tables have rows with letters
 ROW = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
-CITED_ROWS = re.compile(r"\b([A-Z])(\d+)(?:\s+to\s+\1(\d+))?\b")  # a row or a range, which may wrap over a line
-SCRIPT = "_script.py"  # ends the file names of scripts, which send requests to Odradek and both releases of Kafka
-CONFORMANCE = "conformance/"  # the start of the paths of tests that use a running Kafka
+CITED_ROWS = re.compile(r"\b([A-Z])(\d+)(?:\s+to\s+\1(\d+))?\b")  # a row or a range of rows, which may span two lines
+SCRIPT = "_script.py"  # file name ending of scripts, which send requests to Odradek and both releases of Kafka
+CONFORMANCE = "conformance/"  # path prefix of tests that use a running Kafka
 HEAD = """# Scenarios and their tests
 
 The [rule book](spec/README.md) numbers the scenarios. The name of each test contains the number of its scenario.
@@ -64,7 +64,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A subsection of the page about Kafka 4.4 that has rows with letters."""
+    """A subsection, in the page about Kafka 4.4, with rows that have letters."""
 
     title: str
     anchor: str
@@ -91,7 +91,7 @@ def by_api_key(lines: list[str]) -> bool:
 
 
 def numbered_tests() -> Numbered:
-    """Returns the (file, name) of each scenario's tests in order, by (page of the rule book, scenario)."""
+    """Returns the (file, name) of each scenario's tests in order, by (rule book page, scenario)."""
     found: Numbered = defaultdict(list)
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text()
@@ -145,7 +145,7 @@ def cited_rows(docstring: str) -> list[str]:
 
 
 def missing_rows(*, of_kafka: bool) -> list[str]:
-    """Returns the rows without a test of Odradek alone, or those without a test that uses a running Kafka."""
+    """Returns the rows without a test of Odradek alone, or the rows without a test that uses a running Kafka."""
     found = row_tests()
     return [
         row
@@ -156,7 +156,7 @@ def missing_rows(*, of_kafka: bool) -> list[str]:
 
 
 def missing() -> dict[str, list[str]]:
-    """Returns the scenarios without a test, by page of the rule book: sections with their numbers, as links."""
+    """Returns, by rule book page, the scenarios without a test: sections with their numbers, as links."""
     found = numbered_tests()
     return {
         page: [
@@ -169,7 +169,7 @@ def missing() -> dict[str, list[str]]:
 
 
 def missing_scenarios() -> str:
-    """Returns sentences for the page that say which scenarios have no test."""
+    """Returns sentences that list the scenarios without tests."""
     without = {page.replace("-", " "): lines for page, lines in missing().items() if lines}
     if not without:
         return "Every scenario has a test."
@@ -199,7 +199,7 @@ def page() -> str:
 
 
 def rows_and_tests() -> Iterator[str]:
-    """Yields the lines about Kafka 4.4: the tests of each row, and the rows without tests."""
+    """Yields the page's lines about Kafka 4.4: the tests of each row, and the rows without tests."""
     yield "\n## What Kafka 4.4 changed\n\n"
     yield "Tests in `conformance` ask a running Kafka, the others Odradek alone.\n"
     for subject, of_kafka in (("no test of Odradek alone", False), ("no test that asks a running Kafka", True)):

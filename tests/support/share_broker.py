@@ -1,4 +1,4 @@
-"""Share groups on a broker scene: real logs on a fake disk, the share coordinator, and members with their own
+"""Share groups on a broker scene: real logs on a fake disk, the share coordinator, and members with separate
 connections.
 
 Requests and responses are encoded and decoded. The test controls time, ticks and threads.
@@ -48,8 +48,8 @@ STATE_PARTITIONS = 3
 class FlakyPersister:
     """The real persister with faults. Each of `refusals` replaces the response to one write; `held` delays writes.
 
-    held_reads   delays the responses to reads that have already been made
-    held_begins  delays the responses to initialisations that have already been made
+    held_reads   delays the responses to reads, after the state has been read
+    held_begins  delays the responses to initialisations, after the state has been initialised
     """
 
     def __init__(self, persister: LocalPersister) -> None:
@@ -60,7 +60,7 @@ class FlakyPersister:
         self.held: list[Callable[[], None]] | None = None
         self.held_reads: list[Callable[[], None]] | None = None
         self.held_begins: list[Callable[[], None]] | None = None
-        self.writes: list[StateWrite] = []  # writes in the order in which they were requested
+        self.writes: list[StateWrite] = []  # writes, in the order of their requests
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
         if self.initialize_refusals:
@@ -119,7 +119,7 @@ class FlakyPersister:
 
 
 class ShareBroker(TransactionBroker):
-    """A broker with share groups. Most methods use the group GROUP, whose settings `set_group` changes."""
+    """A broker with share groups. Most methods use the group GROUP. `set_group` changes its settings."""
 
     def __init__(self, disk: FakeDisk | None = None, **settings: Any) -> None:
         super().__init__(disk, **settings)
@@ -197,13 +197,13 @@ class ShareBroker(TransactionBroker):
         self.broker.shares = self.shares
 
     def restart_shares(self) -> None:
-        """Restarts the share partitions. Acquisitions are lost, but the logs remain."""
+        """Restarts the share partitions. Acquisitions are lost, whereas the logs remain."""
         self.share_coordinator.stop()
         self.start_share_coordinator()
         self.start_shares()
 
     def hold_reads(self) -> Callable[[], None]:
-        """Keeps share partitions loading until the returned function is called."""
+        """Makes share partitions remain in the loading state until the returned function is called."""
         held: list[Callable[[], None]] = []
         self.persister.held_reads = held
 
@@ -216,7 +216,7 @@ class ShareBroker(TransactionBroker):
         return release
 
     def restart_groups(self) -> None:
-        """Replaces the group coordinator with a new one, which loads the existing log."""
+        """Replaces the group coordinator with a new one that loads the existing log."""
         self.groups.stop()
         self.start_groups()
 
@@ -286,7 +286,7 @@ class ShareBroker(TransactionBroker):
         self.settle()
 
     def transactional(self, count: int, *, commit: bool | None) -> None:
-        """Appends records of a transaction to "T". The transaction is committed, aborted, or left open (None)."""
+        """Appends records of a transaction to "T", and commits the transaction, aborts it, or leaves it open (None)."""
         producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
         partition, now_ms = self.partition("T"), self.clock.now_ms()
         records = [NewRecord(None, b"v", now_ms) for _ in range(count)]

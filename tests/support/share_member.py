@@ -1,4 +1,4 @@
-"""A share consumer that tests control by hand. Its requests and responses are encoded and decoded."""
+"""A share consumer whose requests the test sends one by one. Requests and responses are encoded and decoded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Batches = Sequence[tuple[int, int, int | list[int]]]
 
 
 class PartitionAnswer(NamedTuple):
-    """The part of a response about one partition. Only ShareFetch has `acquired`."""
+    """The part of a response for one partition. Only ShareFetch has `acquired`."""
 
     code: ErrorCode
     acknowledged: ErrorCode
@@ -48,7 +48,7 @@ class PartitionAnswer(NamedTuple):
 
 
 class Member:
-    """A share consumer that tests control by hand. `epoch` is the session epoch of its next request."""
+    """A share consumer whose requests the test sends one by one. `epoch` is the session epoch of its next request."""
 
     def __init__(self, scene: ShareBroker, group_id: str, member_id: str, connection: ConnectionInfo) -> None:
         self.scene = scene
@@ -146,11 +146,11 @@ class Member:
         return response
 
     def fetch(self, *topic_ids: bytes, **how: Any) -> Any:
-        """Sends a ShareFetch and returns the response. If the response has no error, the session epoch increases."""
+        """Sends a ShareFetch and returns the response. If it succeeds, the session epoch increases."""
         return self.fetched(self.begin_fetch(*topic_ids, **how), how.get("version", 2))
 
     def acquire(self, *topic_ids: bytes, **how: Any) -> list[tuple[int, int, int]]:
-        """Fetches, and returns (first offset, last offset, delivery count) of every acquired range."""
+        """Fetches, and returns (first offset, last offset, delivery count) for every acquired range."""
         response = self.fetch(*topic_ids, **how)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return [each for answer in partitions_of(response).values() for each in answer.acquired]
@@ -201,7 +201,7 @@ class Member:
         return self.acked(self.begin_ack(acks, **how), how.get("version", 2))
 
     def ack_code(self, topic_id: bytes, *batches: tuple[int, int, int | list[int]], **how: Any) -> ErrorCode:
-        """Acknowledges records of a single partition, and returns its error code."""
+        """Acknowledges records of one partition, and returns that partition's error code."""
         response = self.ack({topic_id: batches}, **how)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return partitions_of(response)[topic_id, how.get("index", 0)].code

@@ -1,5 +1,5 @@
-"""A share partition for tests: a log of batches, members that fetch and acknowledge, a clock, and a store that answers
-when the test lets it. There is no socket, event loop or broker."""
+"""A share partition for tests: a log of batches, members that fetch and acknowledge, a clock, and a store whose answers
+the test delivers. There is no socket, event loop or broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SharePartitionScene:
         self.log = [each for each in self.log if each[1] >= offset]
 
     def reload(self, start_offset: int, *batches: tuple[int, int, int, int]) -> None:
-        """Replaces the leader after a failover. The new leader knows only the stored state."""
+        """Replaces the leader, as after a failover. The new leader knows only the stored state."""
         self.partition = SharePartition(start_offset, [StateBatch(*each) for each in batches])
 
     def fetch(
@@ -58,7 +58,7 @@ class SharePartitionScene:
         end_offset: int | None = None,
         batches_read: int | None = None,
     ) -> list[tuple[int, int, int]]:
-        """Fetches, and returns (first offset, last offset, delivery count) of every acquired range.
+        """Fetches, and returns (first offset, last offset, delivery count) for every acquired range.
 
         end_offset    end of the log for this reader; by default the real end
         batches_read  number of batches that one read of the log returns
@@ -77,7 +77,7 @@ class SharePartitionScene:
         return [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired]
 
     def begin_ack(self, member: str, *batches: tuple[int, int, int | list[int]]) -> StateWrite | None:
-        """Starts an acknowledgement, and returns the write of the state that it waits for. Raises KafkaError if it is
+        """Starts an acknowledgement, and returns the state write for which it waits. Raises KafkaError if it is
         refused."""
         acknowledgements = [
             Acknowledgement(first, last, [types] if isinstance(types, int) else types) for first, last, types in batches
@@ -116,7 +116,7 @@ class SharePartitionScene:
 
     @property
     def lag(self) -> int:
-        """Returns the lag that DescribeShareGroupOffsets would compute from the stored state."""
+        """Returns the lag that DescribeShareGroupOffsets would derive from the stored state."""
         log_end = self.log[-1][1] + 1
         return log_end - self.stored[-1].start_offset - self.stored[-1].delivery_complete_count
 

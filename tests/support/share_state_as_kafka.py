@@ -1,4 +1,4 @@
-"""Reads the log of a `__share_group_state` partition in the same way as Kafka, which skips markers and private tags."""
+"""Reads the log of a `__share_group_state` partition as Kafka does, which skips markers and private tags."""
 
 from odradek.broker.shares.core.records import decode_record
 from odradek.broker.shares.core.state import SharePartitionKey, ShareSnapshot, ShareUpdate
@@ -8,7 +8,7 @@ from odradek.storage.log import Log
 
 
 def reported_batches(log: Log, key: SharePartitionKey) -> list[tuple[int, ...]]:
-    """Returns (first offset, last offset, state, delivery count) of each range."""
+    """Returns (first offset, last offset, state, delivery count) for each range."""
     core = StateCore(ShareCoordinatorConfig(), lambda topic_id, index: True)
     for portion in log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True):
         for position, header in batches(portion):

@@ -1,5 +1,5 @@
-"""The share coordinator's core for tests. It makes decisions, encodes its records, and replays them from their bytes,
-without a socket or an event loop."""
+"""The share coordinator's core for tests, without a socket or an event loop. It makes decisions, encodes its records,
+and replays them from their bytes."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class ShareStateScene:
                 self.core.replay(record, record_offset, -1)
 
     def turn(self, decide: Callable[[StateCore], Outcome[R]]) -> R | ErrorCode:
-        """Calls `decide` with the core, then logs and replays the records of the outcome. Returns the response, or the
-        error code if `decide` raises KafkaError."""
+        """Calls `decide` with the core, then logs and replays the resulting records. Returns the response, or the error
+        code if `decide` raises KafkaError."""
         try:
             outcome = decide(self.core)
         except KafkaError as error:

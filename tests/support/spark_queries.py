@@ -1,4 +1,4 @@
-"""Queries that write through `odradek.spark.two_phase` like Spark, but without Spark. Tests can stop a driver at any
+"""Queries that write through `odradek.spark.two_phase` as Spark does, but without Spark. Tests can stop a driver at any
 step."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS = 3  # number of rows of each task
 
 
 class Crash(Exception):
-    """The process dies in a way that its own code can observe."""
+    """Raised to make the driver die in a way that its own code can observe."""
 
 
 class Stop:
@@ -90,8 +90,7 @@ class Query:
         await sink.close()
 
     async def check(self) -> None:
-        """Checks after a recovery that the output has exactly the batches up to the decided one, and no open
-        transaction."""
+        """Checks after a recovery that the output has exactly the decided batches, and that no transaction is open."""
         await self.recover()
         decided = (await read_entries(self.brokers, self.sink))[self.sink.name].batch
         expected = Counter(
@@ -126,8 +125,8 @@ class Driver:
         )
 
     async def commit(self) -> None:
-        """Commits as Spark does. If the commit raises an exception, the batch is aborted. Otherwise the batch is
-        recorded as done."""
+        """Commits as Spark does: if the commit raises an exception, the batch is aborted; otherwise it is recorded as
+        done."""
         try:
             await self.sink.commit(self.votes, self.batch)
         except Exception:
@@ -140,13 +139,13 @@ class Driver:
         await self.commit()
 
     async def write_until(self, stop: Stop) -> None:
-        """Writes until the driver has stopped at the step of `stop`."""
+        """Writes until the driver has stopped at the step given by `stop`."""
         await self.prepare()
         self.committing = asyncio.create_task(self.commit())
         await asyncio.wait_for(stop.reached.wait(), 30)
 
     async def ended(self) -> BaseException | None:
-        """Waits for the stopped commit to end. Returns its exception, or None."""
+        """Waits until the stopped commit has ended. Returns its exception, or None."""
         assert self.committing is not None
         return (await asyncio.gather(self.committing, return_exceptions=True))[0]
 
@@ -164,7 +163,7 @@ def rows(batch: int, partition: int) -> list[bytes]:
 
 
 async def committed_values(bootstrap: str, topic: str) -> list[bytes]:
-    """Returns all committed values, once every transaction in the topic has its markers."""
+    """Returns all committed values after every transaction in the topic has received its markers."""
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     async with (
         Consumer(bootstrap_servers=bootstrap) as committed,

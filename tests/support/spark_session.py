@@ -1,8 +1,8 @@
 """Runs Spark for tests, with long timeouts and with Python workers that start quickly.
 
-Spark waits ten seconds for a Python planning worker to start, and no setting changes this. Most of the CPU time of a
-start is spent on `pyspark.zip`, which contains only sources: each worker takes 2 s to compile them. With a SPARK_HOME
-that lacks this archive, workers import the installed package with its bytecode, in 0.5 s.
+Spark waits ten seconds for a Python planning worker to start, and no setting changes this. Most of that time is spent
+on `pyspark.zip`, which contains only sources, so each worker compiles them for 2 s. With a SPARK_HOME that lacks this
+archive, workers import the installed package with its bytecode, in 0.5 s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.oracle import REPOSITORY
 # The package spark-avro, which `make test-spark` fetches.
 AVRO_JARS = sorted((REPOSITORY / ".make" / "spark-avro" / "jars").glob("*.jar"))
 HOME = ("bin", "sbin", "jars")
-# These options save time in compilers and collectors for JVMs that live for a minute.
+# These options save time in compilers and garbage collectors, because each JVM lives only for a minute.
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SETTINGS = {
     "spark.driver.memory": "512m",
@@ -64,20 +64,20 @@ def new_session(master: str, settings: dict[str, str] | None = None) -> Any:
     for name, value in (SETTINGS | (settings or {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")  # Spark would log each fault that a test injects, with its stack.
+    session.sparkContext.setLogLevel("OFF")  # Otherwise Spark would log each injected fault with its stack.
     return session
 
 
 def use_in_this_thread(session: Any) -> None:
-    """Makes the session the active session of this thread. PySpark 4.3.0 does so for the thread that created the
-    session, but in other threads only for some calls. Without an active session a write does not find the formats
-    written in Python."""
+    """Makes the session the active session of this thread. PySpark 4.3.0 does so in the thread that created the
+    session, but in other threads only for some calls. Without an active session, a write does not find formats that are
+    implemented in Python."""
     session.createDataFrame([(0,)], "number int")
 
 
 @contextmanager
 def standard_error_in(file: Path) -> Iterator[None]:
-    """Redirects standard error to the file. A session created in this context writes there, and so do its workers."""
+    """Redirects standard error to the file. A session created in this context, and its workers, write there."""
     before = os.dup(2)
     with open(file, "ab") as stderr:
         os.dup2(stderr.fileno(), 2)
@@ -89,5 +89,5 @@ def standard_error_in(file: Path) -> Iterator[None]:
 
 
 def is_late(query: Any) -> bool:
-    """Returns whether a query has failed only because the machine was too slow for Spark's limit of ten seconds."""
+    """Returns whether a query failed only because the machine was too slow for Spark's limit of ten seconds."""
     return not query.isActive and NOT_STARTED in str(query.exception())

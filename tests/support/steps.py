@@ -1,4 +1,4 @@
-"""Measures the work of code by the number of Python instructions that it executes, which is the same on any machine."""
+"""Measures the work of code as the number of executed Python instructions, which is the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 
 def steps_of(action: Callable[[], object]) -> int:
-    """Runs the action, and returns the number of executed instructions of the product's own functions.
+    """Runs the action, and returns the number of executed instructions in the product's own functions.
 
-    A call of a compiled or a library function counts as one instruction of the caller. Mark such tests `pure_only`.
+    A call of a compiled function or a library function counts as one instruction of the caller. Mark such tests
+    `pure_only`.
     """
     count = 0
 

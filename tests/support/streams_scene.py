@@ -1,8 +1,8 @@
-"""Streams groups (KIP-1071) for tests: `StreamsScene` with members that send StreamsGroupHeartbeat.
+"""Streams groups (KIP-1071) for tests: a `StreamsScene` whose members send StreamsGroupHeartbeat.
 
-Responses are compared as `(code, member epoch, tasks, statuses)`. Tasks are a text: "0:012 1:0" means the active tasks
-0 to 2 of subtopology 0 and the task 0 of subtopology 1, "| 0:3" a standby task, and "" no tasks. Tasks are None if the
-response has no lists of tasks.
+Responses are compared as `(code, member epoch, tasks, statuses)`. Tasks are a string: "0:012 1:0" means the active
+tasks 0 to 2 of subtopology 0 and task 0 of subtopology 1, "| 0:3" a standby task, and "" no tasks. Tasks are None if
+the response has no task lists.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def topology(*subtopologies: wire.Subtopology, epoch: int = 0) -> wire.Topology:
 
 
 def _ended(result: ComputedTarget) -> Generator[None, None, ComputedTarget]:
-    """Returns a computation that ends at once with the given result."""
+    """Returns a finished computation with the given result."""
     return result
     yield
 
@@ -94,8 +94,8 @@ READS_I4 = subtopology("0", ["i4"])
 
 
 class StreamsScene(Scene):
-    """A scene in which each `beat` of a member has the epoch of the last response. By default each member has its own
-    process, whose id is the member's name in upper case. The topic i4 has four partitions."""
+    """A scene in which each `beat` of a member has the epoch of the member's last response. By default each member has
+    its own process, whose id is the member's name in upper case. The topic i4 has four partitions."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class StreamsScene(Scene):
         self.epochs: dict[str, int] = {}
         self.last: StreamsGroupHeartbeatResponse | None = None
         self.last_error: str | None = None
-        self.forbidden: set[str] = set()  # topics that no client is allowed to CREATE
+        self.forbidden: set[str] = set()  # topics that clients may not CREATE
         self.to_create: list[TopicInfo] = []
         super().__init__(
             GroupConfig(group_initial_rebalance_delay_ms=0, streams=StreamsConfig(max_size=max_size), rules=rules),
@@ -234,13 +234,13 @@ class StreamsScene(Scene):
         )
 
     def end_computation(self, group: str = GROUP) -> None:
-        """Ends the computation of a target that `cluster.computes_later` has left to the test."""
+        """Ends the target computation that `cluster.computes_later` has left to the test."""
         computed = run_to_end(self.cluster.computing.pop(group))
         self.turn(lambda core: core.target_computed(group, computed, self.now_ms))
 
     def compute(self, steps: int, group: str = GROUP) -> bool:
-        """Runs some steps of a computation that was left to the test. Returns whether further steps follow. Does not
-        record the result."""
+        """Runs some steps of a computation that was left to the test, without recording the result. Returns whether
+        further steps follow."""
         computation = self.cluster.computing[group]
         for _ in range(steps):
             try:
@@ -288,6 +288,6 @@ class StreamsScene(Scene):
         return [record for record in records if record is not None]
 
     def keys_written(self, since: int = 0) -> list[int]:
-        """Returns the types of the records written after the first `since` records. A tombstone counts as the negative
-        of its type."""
+        """Returns the types of the records written after the first `since` records, as negative numbers for
+        tombstones."""
         return [record.key.API_KEY * (1 if record.value is not None else -1) for record in self.written(since)]

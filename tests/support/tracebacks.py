@@ -1,8 +1,7 @@
-"""Finds tracebacks in the logs of brokers. A traceback is a bug and fails the current test, unless the test announces
-it.
+"""Finds tracebacks in broker logs. A traceback is a bug and fails the current test, unless the test has announced it.
 
-Tracebacks of brokers in the test's process arrive as log records. For a broker in another process its stderr is read,
-from its start until its end.
+Tracebacks of brokers in the test's process arrive as log records. For a broker in another process, its stderr is read,
+from its start to its end.
 """
 
 import logging
@@ -10,7 +9,7 @@ import re
 from pathlib import Path
 
 BEGIN = "Traceback (most recent call last)"
-MARK = "traceback"  # @pytest.mark.traceback("text of the error") announces a traceback by a regular expression.
+MARK = "traceback"  # @pytest.mark.traceback("text of the error") announces a traceback, by a regular expression.
 OURS = ("odradek", "asyncio", "aiohttp")  # asyncio logs exceptions that reach the loop's exception handler.
 _LINES_BEFORE = 3
 _watched: dict[Path, int] = {}  # position up to which each log has been read
@@ -30,13 +29,13 @@ class TracebackHandler(logging.Handler):
 
 
 def watch(log: Path) -> None:
-    """Starts to watch the log of a process."""
+    """Starts watching the log of a process."""
     _watched.setdefault(log, log.stat().st_size if log.exists() else 0)
 
 
 def read(log: Path) -> None:
-    """Reads what the process has written since the last call."""
-    if not log.exists():  # The test has deleted the log.
+    """Reads the text that the process has written since the last call."""
+    if not log.exists():  # the test has deleted the log
         return
     with log.open("rb") as file:
         file.seek(_watched[log])
@@ -46,7 +45,7 @@ def read(log: Path) -> None:
 
 
 def leave(log: Path) -> None:
-    """Reads the log for the last time, because its process has ended."""
+    """Reads the log a last time after its process has ended."""
     if log in _watched:
         read(log)
         del _watched[log]
@@ -62,7 +61,7 @@ def taken() -> list[str]:
 
 
 def tracebacks_in(text: str) -> list[str]:
-    """Returns each traceback with the preceding log lines, which give its context, up to the line with the error."""
+    """Returns each traceback up to the line with the error, with the preceding log lines as context."""
     lines = text.splitlines()
     found = []
     end = 0
@@ -77,8 +76,8 @@ def tracebacks_in(text: str) -> list[str]:
 
 
 def unexpected(found: list[str], expected: list[str]) -> list[str]:
-    """Returns the reasons to fail a test: tracebacks that it did not announce, and announced ones that did not
-    appear."""
+    """Returns the reasons to fail a test: tracebacks without an announcement, and announced tracebacks that are
+    missing."""
     missing = [words for words in expected if not any(re.search(words, each) for each in found)]
     bugs = [each for each in found if not any(re.search(words, each) for words in expected)]
     return bugs + [f"no traceback with {words!r}" for words in missing]

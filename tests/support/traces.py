@@ -1,11 +1,11 @@
-"""Builds traces for rules of `odradek.testing.judge` in a few lines: connections, their requests and responses.
+"""Builds traces for the rules of `odradek.testing.judge` in a few lines: connections, their requests and responses.
 
     trace = Trace()
     broker = trace.connect()
     broker.ask(InitProducerIdRequest(), 4, InitProducerIdResponse(producer_id=7))
     assert trace.judged() == ...
 
-By default a request is sent TURN_MS after the previous one, which is more than the grace time.
+By default a request is sent TURN_MS after the previous one, which is longer than the grace time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odradek.testing.judge.judging import judge
 from odradek.testing.judge.scene import Tally
 
 TURN_MS = 100
-# a request, its version, and its response; None if there is no response
+# a request, its version, and its response, or None if there is no response
 Asked: TypeAlias = tuple[Message, int, Message | None]
 
 
@@ -50,8 +50,8 @@ class Trace:
         """Returns a copy of this trace in which each request is sent before the response to the previous request on its
         connection arrives.
 
-        The order of the requests and the order of the responses stay the same. A request follows the response to the
-        request before the previous one.
+        The requests keep their order, and so do the responses. A request follows the response to the request before the
+        previous one.
         """
         entries = [replace(entry) for entry in self.entries]
         for place, entry in enumerate(entries):
@@ -73,7 +73,7 @@ class Trace:
         return Trace(entries, self.now_us, self.connections, self.exchanges)
 
     def tallies(self) -> dict[str, Tally]:
-        """Returns the tallies of all clients together, by rule."""
+        """Returns the tallies of all clients, added up by rule."""
         found: dict[str, Tally] = {}
         for client in judge(lambda: self.entries).clients():
             for rule, tally in client.tallies.items():
@@ -112,7 +112,7 @@ class Peer:
         self.reply(exchange, request, version, answer)
 
     def ask_interleaved(self, *asked: Asked) -> None:
-        """Sends the requests one after the other, before any response. The responses follow in the same order."""
+        """Sends the requests one after another, before any response. The responses follow in the same order."""
         sent = [
             (self.send(request, version, after_ms=0 if place else TURN_MS, behind=place > 0), request, version, answer)
             for place, (request, version, answer) in enumerate(asked)

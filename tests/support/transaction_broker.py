@@ -1,6 +1,6 @@
-"""A broker without a socket: its partitions, and the group and transaction coordinators that transaction handlers use.
+"""A broker without a socket: partitions, and the group and transaction coordinators that the transaction handlers use.
 
-The test controls disk, clock, timers, loop and threads. Logs are loaded at once, so that nothing waits for a loop.
+The test controls disk, clock, timers, loop and threads. Logs are loaded immediately, so nothing waits for a loop.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ HANDLERS: dict[int, Any] = {
 
 
 class Denying:
-    """An authorizer that allows everything except what the test denies."""
+    """An authorizer that allows everything that the test does not deny."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[Operation, ResourceType, str]] = set()
@@ -100,12 +100,12 @@ class Denying:
 
 
 class Blocks:
-    """Allocates producer ids 1000, 2000 and so on, each as the start of a block. If `failure` is set, the allocation
+    """Allocates blocks of producer ids that start at 1000, 2000 and so on. If `failure` is set, the allocation
     fails."""
 
     def __init__(self) -> None:
         self.failure: KafkaError | None = None
-        self.held: list[Callable[[], None]] | None = None  # if this is a list, the responses wait in it
+        self.held: list[Callable[[], None]] | None = None  # If this is a list, responses wait in it.
         self._next = count(1000, 1000)
 
     def begin_at(self, producer_id: int) -> None:
@@ -120,7 +120,7 @@ class Blocks:
 
 
 class EagerLog(CoordinatorLog):
-    """A log that is read at once, without a thread."""
+    """A log that is read immediately, without a thread."""
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
@@ -129,20 +129,20 @@ class EagerLog(CoordinatorLog):
 
 
 class MarkersThatMeet:
-    """A marker writer for which the leaders of some partitions refuse their marker with an error code. The other
-    leaders write their marker."""
+    """A marker writer. The leaders of some partitions refuse their marker with an error code; the other leaders write
+    their marker."""
 
     def __init__(self, writer: MarkerWriter) -> None:
         self._writer = writer
         self.refusals: dict[tuple[str, int], ErrorCode] = {}
         self.bug: Exception | None = None
         self.sent: list[TxnMarker] = []
-        self.held: list[Callable[[], None]] | None = None  # if this is a list, responses are held back in it
-        # partitions whose marker is written later, with the function that writes it
+        self.held: list[Callable[[], None]] | None = None  # If this is a list, responses wait in it.
+        # by partition: the function that writes a delayed marker
         self.pending: dict[tuple[str, int], Callable[[], None] | None] = {}
 
     def release(self, *partitions: tuple[str, int]) -> None:
-        """Writes pending markers."""
+        """Writes delayed markers."""
         for each in partitions:
             write = self.pending.pop(each)
             assert write is not None, "a marker was sent there"
@@ -239,12 +239,12 @@ class TransactionBroker(BrokerScene):
         self.broker.groups = self.groups
 
     def make_share_markers(self) -> ShareGroupMarkers:
-        """Returns the object that writes markers of share groups. In scenes without share groups it writes none."""
+        """Returns the writer of share group markers. In scenes without share groups, it writes none."""
         return NoShareGroups()
 
     def start_coordinator(self) -> None:
-        """Starts a new coordinator, which loads the existing log, as after a restart. The partitions stay as they
-        are."""
+        """Starts a new coordinator, which loads the existing log, as after a restart. Does not change the
+        partitions."""
         self.seals.by_producer.clear()
         self.transactions = TransactionCoordinator(
             TransactionSettings(self.config, 3, 10_000, 3_600_000),
@@ -267,7 +267,7 @@ class TransactionBroker(BrokerScene):
         self.transactions.start(None if topic is None else len(topic.partitions))
 
     def restart_coordinator(self) -> None:
-        """Replaces the coordinator. The new one has the next leader epoch."""
+        """Replaces the coordinator with a new one, whose leader epoch is the next one."""
         self.transactions.stop()
         topic = self.image.topics[TRANSACTION_STATE]
         for partition in topic.partitions:
@@ -291,7 +291,7 @@ class TransactionBroker(BrokerScene):
     # Requests.
 
     def ask(self, request: Message, version: int) -> Any:
-        """Returns the response, or a Deferred of it. Request and response are encoded and decoded."""
+        """Returns the response, or a Deferred of it. The request is encoded and decoded."""
         sent = decode(type(request), version, bytearray(encode(request, version)))
         connection = ConnectionInfo(1, "127.0.0.1", 50_000)
         context = RequestContext(
@@ -301,14 +301,15 @@ class TransactionBroker(BrokerScene):
         return answered(reply) if isinstance(reply, Coroutine) else reply
 
     def answer(self, request: Message, version: int, kind: type[M]) -> M:
-        """Returns the response. Raises KafkaError if the whole request failed."""
+        """Returns the response. Raises KafkaError if the request as a whole failed."""
         reply = self.ask(request, version)
         self.settle()
         message = answer_of(reply)
         return decode(kind, version, encode(message, version))
 
     def answer_or_refusal(self, request: Message, version: int, kind: type[M]) -> M:
-        """Returns the response as the client gets it. The dispatcher also answers requests that fail as a whole."""
+        """Returns the response as the client gets it. Like the dispatcher, this also answers requests that fail as a
+        whole."""
         try:
             return self.answer(request, version, kind)
         except KafkaError as error:
@@ -317,7 +318,7 @@ class TransactionBroker(BrokerScene):
             return decode(kind, version, encode(refusal, version))
 
     def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:
-        """Appends records of the producer, as a leader does after their verification."""
+        """Appends records of the producer, as a partition leader does after the verification."""
         for topic, index in partitions:
             batch = batch_by(pair, 0, b"v", at_ms=self.clock.now_ms())
             self.partition(topic, index).append_now(batch, origin=Origin.CLIENT, now_ms=self.clock.now_ms())

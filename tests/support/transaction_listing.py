@@ -13,7 +13,7 @@ def listed_by(core: TransactionCore, wanted: TransactionFilter, now_ms: int) -> 
 
 
 def all_listed(coordinator: TransactionCoordinator) -> list[TransactionState]:
-    """Returns all transactions. Raises KafkaError if a partition of the coordinator is not loaded yet."""
+    """Returns all transactions. Raises KafkaError if a partition of the coordinator has not been loaded."""
     return [
         each
         for shard in coordinator.shards

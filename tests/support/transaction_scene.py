@@ -1,11 +1,10 @@
-"""Transactional ids for tests: a core, its log in memory, a clock, and producers with requests. There are no sockets
-and no event loop.
+"""Transactional ids for tests: a core, its log in memory, a clock, and producers with requests, without sockets or an
+event loop.
 
 `given(*records)` prepares the initial state from records of the log. The scene does the work of
 `odradek.broker.coordinators.shard.Shard` and `odradek.broker.coordinators.transaction_coordinator` step by step: it
-appends, replays, settles, arms timers, releases replies and allocates producer ids. Markers are written when the test
-writes them. Records are encoded and decoded, so that `restarted()` returns the state that a restart finds in the
-log.
+appends, replays, settles, arms timers, releases replies and allocates producer ids. The test decides when markers are
+written. Records are encoded and decoded, so `restarted()` returns the state that a restart finds in the log.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def txn(
     updated_ms: int = NOW_MS,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Txn:
-    """Returns a record of the transaction log. By default P0 is part of a transaction that is open or decided."""
+    """Returns a record of the transaction log. By default P0 is part of the transaction if this is open or decided."""
     is_busy = state in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT)
     if partitions is None:
         partitions = [P0] if is_busy else []
@@ -90,7 +89,7 @@ def refused(code: ErrorCode) -> Iterator[None]:
 
 
 class PendingEndTxn:
-    """An EndTxn request, and its response once it has arrived."""
+    """An EndTxn request, and its response after it has arrived."""
 
     def __init__(self) -> None:
         self._answer: EndTxnResponse | None = None
@@ -106,7 +105,7 @@ class PendingEndTxn:
 
     @property
     def pair(self) -> Pair:
-        """Returns the producer id and epoch that the producer continues with; (-1, -1) if they stay the same."""
+        """The producer id and epoch with which the producer continues, or (-1, -1) if they do not change."""
         assert self._answer is not None, "not answered yet"
         assert self.code is E.NONE
         return self._answer.producer_id, self._answer.producer_epoch
@@ -140,13 +139,13 @@ class Scene:
 
     def _reset(self) -> None:
         self.core = TransactionCore(self.config, coordinator_epoch=self.coordinator_epoch)
-        self.owed: list[PendingMarkers] = []  # requested markers that are not written yet
+        self.owed: list[PendingMarkers] = []  # requested markers that have not been written
         self.due: dict[str, int] = {}  # due time of each timer, by its key
 
     # Initial state.
 
     def replay_bytes(self, key: bytes, value: bytes | None, headers: Headers = ()) -> None:
-        """Replays a record in the form in which the log contains it."""
+        """Replays a record from the bytes that the log contains."""
         self.log.append((key, value, headers))
         record = decode_record(key, value)
         if record is not None:
@@ -157,7 +156,7 @@ class Scene:
         return self
 
     def restarted(self) -> Scene:
-        """Kills the process. Returns the scene of the next process, which reads the log with a higher coordinator
+        """Kills the process. Returns the scene of the next process, which reads the log and has a higher coordinator
         epoch."""
         scene = Scene(
             transaction_version=self.transaction_version,
@@ -180,7 +179,7 @@ class Scene:
         timeout_ms: int = TIMEOUT_MS,
         enable2_pc: bool = False,
     ) -> Pair:
-        """Sends InitProducerId. Raises KafkaError for an error in the response."""
+        """Sends InitProducerId. Raises KafkaError if the response has an error."""
         answered, ongoing = self._init(pair, transactional_id, timeout_ms, enable2_pc=enable2_pc, keeps=False)
         assert ongoing == (-1, -1)
         return answered
@@ -226,7 +225,7 @@ class Scene:
     def add(
         self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID, version: int = 0
     ) -> dict[TopicPartition, ErrorCode]:
-        """Sends AddPartitionsToTxn as a producer does (versions 0 to 3)."""
+        """Sends AddPartitionsToTxn, as a producer does (versions 0 to 3)."""
         codes = self._turn(
             lambda inputs: self.core.add_partitions(
                 transactional_id, *pair, frozenset(partitions or [P0]), asked_version=version, inputs=inputs
@@ -238,7 +237,7 @@ class Scene:
     def add5(
         self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID
     ) -> dict[TopicPartition, ErrorCode]:
-        """Sends the request of a partition leader that adds a partition because of a Produce."""
+        """Sends the request with which a partition leader adds a partition because of a Produce."""
         return self.add(pair, *partitions, transactional_id=transactional_id, version=2)
 
     def verify(
@@ -277,7 +276,7 @@ class Scene:
     # Events without a request.
 
     def write_markers(self, only: Iterable[TopicPartition] | None = None) -> list[PendingMarkers]:
-        """Writes all requested markers, or only those of some partitions. Returns the requests for markers."""
+        """Writes all requested markers, or only those of some partitions. Returns the marker requests."""
         owed, self.owed = self.owed, []
         for each in owed:
             written = each.partitions if only is None else each.partitions & frozenset(only)
@@ -291,7 +290,7 @@ class Scene:
             self._settle(self.core.send_later(owed.transactional_id))
 
     def time_out(self) -> list[str]:
-        """Scans for transactions that have exceeded their timeout. Returns the transactional ids whose transactions
+        """Looks for transactions that have exceeded their timeout. Returns the transactional ids whose transactions
         were aborted."""
         aborted = []
         for transactional_id in self.core.timed_out(self.now_ms):

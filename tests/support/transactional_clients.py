@@ -1,5 +1,5 @@
-"""Transactional producers and consumers for tests. They use a broker with both coordinators, but no socket. Each
-request is one line of a test.
+"""Transactional producers and consumers for tests, which use a broker with both coordinators, but no socket. A test
+needs one line for each request.
 
 Requests and responses are encoded and decoded as on the wire. `TV1` and `TV2` are the two client protocols: TV1 clients
 add partitions themselves (Produce v11, EndTxn v4); with TV2 the broker adds them (Produce v12, EndTxn v5).
@@ -89,7 +89,7 @@ class Clients(TransactionBroker):
         self._settings = settings
         self._incarnation = incarnation
         self.leader_epoch = incarnation
-        self.topic("t", 2)  # This topic comes first, because loading discards the offsets of unknown topics.
+        self.topic("t", 2)  # This topic is created first, because loading discards the offsets of unknown topics.
         self.topic(GROUP_OFFSETS, cleanup_policy=frozenset({"compact"}))
         self.topic(TRANSACTION_STATE, cleanup_policy=frozenset({"compact"}))
 
@@ -98,7 +98,7 @@ class Clients(TransactionBroker):
         self.coordinator = self.transactions
 
     def restarted(self, *, killed: bool) -> Clients:
-        """Returns the next process on the same disk, with the transaction version that is now finalized."""
+        """Returns the next process on the same disk, with the currently finalized transaction version."""
         settings = {**self._settings, "transaction_version": self.features[TRANSACTION_VERSION]}
         if killed:
             return Clients(self.disk.after_kill(), incarnation=self._incarnation + 1, **settings)
@@ -180,8 +180,8 @@ class Clients(TransactionBroker):
         topic: str = "t",
         transactional_id: str | None = ID,
     ) -> Any:
-        """Sends a Produce with a batch for each partition, starting at partition 0; None skips a partition. Returns the
-        Deferred of the response."""
+        """Sends a Produce with a batch for each partition, starting at partition 0. A None skips the partition. Returns
+        the Deferred of the response."""
         data = [
             PartitionProduceData(index=index, records=batch)
             for index, batch in enumerate(batches_by_partition)
@@ -209,14 +209,15 @@ class Clients(TransactionBroker):
         transactional_id: str = ID,
         transactional: bool = True,
     ) -> ErrorCode:
-        """Produces one batch. Returns its error code."""
+        """Produces one batch, and returns its error code."""
         data: list[bytearray | None] = [None] * index
         data.append(batch_of(pair, sequence, *values, transactional=transactional))
         reply = self.send(*data, version=version, topic=topic, transactional_id=transactional_id)
         return ErrorCode(self.produce_answers(reply, version)[0].error_code)
 
     def end(self, pair: Pair, *, commit: bool, version: int = 5, transactional_id: str = ID) -> Pair:
-        """Sends EndTxn. Returns the producer id and epoch to continue with. Raises KafkaError."""
+        """Sends EndTxn. Returns the producer id and epoch to continue with. Raises KafkaError if the request is
+        refused."""
         request = EndTxnRequest(
             transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=commit
         )
@@ -242,7 +243,7 @@ class Clients(TransactionBroker):
         topic: str = "t",
         index: int = 0,
     ) -> ErrorCode:
-        """Sends WriteTxnMarkers, as a coordinator on another broker or a repair tool does."""
+        """Sends WriteTxnMarkers, like a coordinator on another broker or a repair tool."""
         marker = WritableTxnMarker(
             producer_id=pair[0],
             producer_epoch=pair[1],
@@ -301,7 +302,7 @@ class Clients(TransactionBroker):
         metadata: str = "",
         transactional_id: str = ID,
     ) -> Any:
-        """Sends a TxnOffsetCommit. Pass the result to `offset_commit_code` to get the error code."""
+        """Sends a TxnOffsetCommit. `offset_commit_code` turns the result into the error code."""
         request = TxnOffsetCommitRequest(
             transactional_id=transactional_id,
             group_id=group,
@@ -380,7 +381,7 @@ class Clients(TransactionBroker):
         return consumed(data)
 
     def read_from(self, offset: int, *, committed: bool) -> list[bytes]:
-        """Like `read`, but starts at `offset`. The first batch may also contain earlier records, which are left out."""
+        """Like `read`, but starts at `offset`. Leaves out earlier records of the first batch."""
         return consumed(self.fetch(offset, committed=committed), offset)
 
     def latest_offset(self, *, committed: bool, version: int = 11, topic: str = "t", index: int = 0) -> int:
@@ -409,10 +410,10 @@ class Clients(TransactionBroker):
 
 
 class Answering:
-    """A coordinator with scripted error codes. It answers at once, or when the test lets it."""
+    """A coordinator with scripted error codes. It answers immediately, or when the test lets it."""
 
     def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
-        """Sets the error code for each request. The last code answers all further requests."""
+        """Sets the sequence of error codes. The last code is repeated for all further requests."""
         self._codes = list(codes)
         self._at_once = at_once
         self.requests: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []

@@ -1,4 +1,4 @@
-"""Runs coroutines without a loop, provided that they await nothing but their next turn."""
+"""Runs coroutines that await nothing but their next turn, without a loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
 
 
 def answered(coroutine: Coroutine[Any, Any, T]) -> NowOrLater[T]:
-    """Starts a handler's coroutine as the dispatcher does, except that turns for other work take no time."""
+    """Starts a handler's coroutine like the dispatcher, except that turns for other work take no time."""
     return start_coroutine(_without_turns(coroutine))
 
 

@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 T = TypeVar("T", InitProducerIdResponse, EndTxnResponse)
 
 PATIENCE_S = 30
-TRANSACTION = 1  # the coordinator type of transactions
+TRANSACTION = 1  # coordinator type of transactions
 TWO_PHASE, ORDINARY = 6, 5  # versions of InitProducerId
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value,
@@ -43,7 +43,7 @@ class TwoPhaseClient:
     def init(
         self, transactional_id: str, *, two_phase: bool = True, keep: bool = False, timeout_ms: int = 60_000
     ) -> InitProducerIdResponse:
-        """Sends InitProducerId until its error is not transient, and returns that response.
+        """Sends InitProducerId until the response has no transient error, and returns that response.
 
         timeout_ms  timeout of an ordinary transaction
         """
@@ -72,7 +72,7 @@ class TwoPhaseClient:
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
 
     def keep(self, transactional_id: str) -> Pair:
-        """Keeps the transaction as a recovery does. Returns the producer id and epoch that may now end it."""
+        """Keeps the transaction, as a recovery does. Returns the producer id and epoch that may end it."""
         kept = self.init(transactional_id, keep=True)
         assert kept.error_code == 0, kept
         return kept.producer_id, kept.producer_epoch

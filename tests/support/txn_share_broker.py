@@ -1,4 +1,5 @@
-"""A broker scene with odradek.share.transactions 1, members of a share group, and producers that acknowledge for them.
+"""A broker scene at odradek.share.transactions 1, with members of a share group and producers that acknowledge for
+them.
 
 Requests and responses are encoded and decoded.
 """
@@ -70,7 +71,7 @@ class TxnShareBroker(ShareBroker):
 
     @property
     def pending(self) -> int:
-        """Returns TxnPendingRecordsCount of the share coordinator. It must agree with what the leaders have in
+        """Returns the share coordinator's TxnPendingRecordsCount, after checking it against the leaders' state in
         memory."""
         stored = self.share_coordinator.pending_count()
         in_memory = {
@@ -87,7 +88,7 @@ class TxnShareBroker(ShareBroker):
         self.settle()
 
     def listed_apis(self, handler: Any) -> list[tuple[int, int, int]]:
-        """Returns (key, lowest version, highest version) of each API that ApiVersions lists."""
+        """Returns (key, lowest version, highest version) for each API that ApiVersions lists."""
         context = RequestContext(
             ApiKey.API_VERSIONS, 0, 1, "c", 0, ConnectionInfo(1, "127.0.0.1", 50_000), self.authorizer
         )
@@ -96,11 +97,11 @@ class TxnShareBroker(ShareBroker):
 
     @property
     def sync_count(self) -> int:
-        """Returns the number of times that the state of share groups has been synced to the disk."""
+        """Number of times that the share group state has been synced to disk."""
         return sum(call.startswith("sync") and SHARE_GROUP_STATE in call for call in self.disk.log)
 
     def state_takes_markers_only(self) -> Callable[[], None]:
-        """Makes all records except markers too large for `__share_group_state`, until the returned function is
+        """Lowers the size limit of `__share_group_state` so that only markers fit, until the returned function is
         called."""
         logs = [self.partition(SHARE_GROUP_STATE, index).log for index in range(STATE_PARTITIONS)]
         configs = [log.config for log in logs]
@@ -114,7 +115,7 @@ class TxnShareBroker(ShareBroker):
         return heal
 
     def reported_batches(self, topic_id: bytes) -> list[tuple[int, ...]]:
-        """Returns the stored state as seen by a reader that ignores markers and private tags."""
+        """Returns the stored state as a reader that ignores markers and private tags sees it."""
         key = SharePartitionKey(GROUP, topic_id, 0)
         index = self.share_coordinator.partition_for(key)
         return reported_batches(self.partition(SHARE_GROUP_STATE, index).log, key)
@@ -155,8 +156,8 @@ class TxnShareBroker(ShareBroker):
 
 class HeldRegistrations(TransactionCoordinator):
     """A transaction coordinator that delays its responses to registrations. Meanwhile tests may only register
-    partitions and send InitProducerId, because other methods of a compiled coordinator do not find the attributes of
-    this class."""
+    partitions and send InitProducerId, because other methods of a compiled coordinator do not find this class's
+    attributes."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -244,11 +245,11 @@ class Producer:
     def codes(
         self, member: Member, acks: Mapping[bytes | tuple[bytes, int], Batches], **how: Any
     ) -> ErrorCode | list[ErrorCode]:
-        """Returns the error code of the whole request, or the codes of its partitions."""
+        """Returns the error code of the request as a whole, or the codes of its partitions."""
         return codes_of(self.stage(member, acks, **how))
 
     def begin_end(self, *, commit: bool) -> None:
-        """Sends EndTxn without waiting for the response, and ignores refusals."""
+        """Sends EndTxn without waiting for the response. Ignores refusals."""
         with suppress(KafkaError):
             self.scene.ask(self._end_request(self.pair, commit=commit), 5)
         self.scene.settle()

@@ -1,4 +1,4 @@
-"""A client for raw requests. It sends a request unchanged, and returns the response unchanged."""
+"""A client for raw requests, which sends requests and returns responses unchanged."""
 
 import socket
 from typing import TypeVar, cast
@@ -12,12 +12,12 @@ M = TypeVar("M", bound=Message)
 
 
 class ClosedByBroker(Exception):
-    """The broker closed the connection instead of answering."""
+    """Raised when the broker closes the connection instead of answering."""
 
 
 class Wire:
-    """A connection for raw requests. A test may send several requests before it reads. Responses arrive in the order of
-    the requests."""
+    """A connection for raw requests. A test may send several requests before it reads responses, which arrive in the
+    order of the requests."""
 
     def __init__(self, bootstrap: str, client_id: str | None = "wire", timeout_s: float = 20.0) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -36,11 +36,11 @@ class Wire:
         self._socket.close()
 
     def set_timeout(self, timeout_s: float) -> None:
-        """Sets how long later calls wait for a response."""
+        """Sets the time that later calls wait for a response."""
         self._socket.settimeout(timeout_s)
 
     def ask(self, request: Message, version: int, answer: type[M] | None = None) -> M:
-        """Sends a request and returns its response. `answer` is the type of the response, and only serves the type
+        """Sends a request and returns its response. `answer` is the type of the response, and is only used by the type
         checker."""
         self.send(request, version)
         return cast(M, self.receive(request.API_KEY, version))
@@ -59,8 +59,8 @@ class Wire:
     def receive(self, api_key: int, version: int) -> Message:
         frame = self.receive_bytes()
         message_class = response_class(api_key)
-        # The header of an ApiVersions response has no tagged fields, and its version is 0 if the broker does not know
-        # the requested one.
+        # The header of an ApiVersions response has no tagged fields. Its version is 0 if the broker does not know the
+        # requested version.
         if api_key == API_VERSIONS_KEY:
             version = version if frame[4:6] != b"\0\x23" else 0
             return decode(message_class, version, frame, 4)

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class WorkersHere:
-    """Runs each job at once, in the calling thread."""
+    """Runs each job immediately, in the calling thread."""
 
     def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         then(outcome_of(job))

@@ -1,4 +1,4 @@
-"""Writes the directory of a partition batch by batch, with valid or invalid files for the readers of directories."""
+"""Writes a partition directory batch by batch, with valid or invalid files, for tests of directory readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.support.batches import NOW_MS
 
 
 class WrittenLog:
-    """The partition `t-0` below a data directory. `append` and `end` return the offset of the first record."""
+    """The partition `t-0` below a data directory. `append` and `end` return the offset of the first record that they
+    write."""
 
     def __init__(self, data: Path, topic: str = "t", partition: int = 0) -> None:
         self.data = data
@@ -77,13 +78,13 @@ class WrittenLog:
         )
 
     def transaction(self, producer_id: int, *, commit: bool, records: int = 1, epoch: int = 0) -> int:
-        """Appends a transaction as with transaction version 2, whose marker has the next epoch."""
+        """Appends a transaction as with transaction.version 2, where the marker has the next epoch."""
         first = self.append(records, producer_id=producer_id, epoch=epoch, transactional=True)
         self.end(producer_id, commit=commit, epoch=epoch + 1)
         return first
 
     def skip(self, offsets: int) -> None:
-        """Leaves out offsets, as compaction or a lost batch does."""
+        """Skips offsets, as after compaction or the loss of a batch."""
         self.next_offset += offsets
 
     def write(self, data: bytes | bytearray) -> None:
