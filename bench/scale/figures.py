@@ -54,7 +54,7 @@ class Curve:
 
 
 def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
-    """Returns the smallest size from which on every cost is at least twice the cost at the first size, or None if there
+    """Returns the first size from which the cost remains at least twice the cost at the smallest size, or None if there
     is no such size."""
     found = None
     for size, value in zip(sizes, values, strict=True):

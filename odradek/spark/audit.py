@@ -1,4 +1,4 @@
-"""Compares an output with its input. docs/using-spark.md describes these functions of `odradek.spark.jobs.audit`."""
+"""Public names of `odradek.spark.jobs.audit`, which compares an output with its input (docs/using-spark.md)."""
 
 from odradek.spark.jobs.audit import Comparison, compare, exactly_once
 

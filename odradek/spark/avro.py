@@ -1,4 +1,4 @@
-"""Decodes Avro columns. docs/using-spark.md describes these functions of `odradek.spark.avro_columns`."""
+"""Public names of `odradek.spark.avro_columns`, which decodes Avro columns (docs/using-spark.md)."""
 
 from odradek.spark.avro_columns.decoding import decode_avro, schema_id
 

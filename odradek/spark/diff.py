@@ -1,4 +1,4 @@
-"""Compares two data directories. docs/using-spark.md describes these names of `odradek.spark.jobs.diff`."""
+"""Public names of `odradek.spark.jobs.diff`, which compares two data directories (docs/using-spark.md)."""
 
 from odradek.spark.jobs.diff import Diff, diff
 

@@ -1,4 +1,4 @@
-"""Writes topics as Parquet. docs/using-spark.md describes these names of `odradek.spark.jobs.export`."""
+"""Public names of `odradek.spark.jobs.export`, which writes topics as Parquet (docs/using-spark.md)."""
 
 from odradek.spark.jobs.export import ExportOptions, export, export_source
 

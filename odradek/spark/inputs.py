@@ -1,4 +1,4 @@
-"""Describes the input of a job. docs/using-spark.md describes these names of `odradek.spark.jobs.inputs`."""
+"""Public names of `odradek.spark.jobs.inputs`, which describes the inputs of jobs (docs/using-spark.md)."""
 
 from odradek.spark.jobs.inputs import Input, InputError, input_of
 

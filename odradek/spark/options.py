@@ -291,8 +291,9 @@ def isolation_level(given: Mapping[str, str]) -> str:
 def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
     """Parses the options for the starting and ending offsets of a query.
 
-    Returns the starting bound and the ending bound. Raises OptionError if an option is invalid, or if the query cannot
-    have such a bound."""
+    Returns the starting bound and the ending bound. Raises OptionError if an option is invalid, or if this kind of
+    query does not support the bound.
+    """
     starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
     ending = _bound(given, "ending", LATEST)
     if ending.everywhere == EARLIEST or EARLIEST in ending.offsets.values():

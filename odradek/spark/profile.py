@@ -1,4 +1,4 @@
-"""Measures a topic. docs/using-spark.md describes this function of `odradek.spark.jobs.profile`."""
+"""Public names of `odradek.spark.jobs.profile`, which measures a topic (docs/using-spark.md)."""
 
 from odradek.spark.jobs.profile import profile
 

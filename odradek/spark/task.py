@@ -31,7 +31,7 @@ _BYTE, _2_BYTES, _3_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _SEED = 0x9747B28C
 # Time to wait for a topic that some brokers may not know yet, because it has just been created.
 TOPIC_TIMEOUT_MS = 5_000
-_NO_KEY = 1  # seeds of the digest
+_NO_KEY = 1  # seed of the digest for a row without a key
 _NULL = 0x9E3779B97F4A7C15
 
 

@@ -23,7 +23,7 @@ from odradek.spark.files.options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, log_losses, ranges, requested_offsets, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
-# Distance between the places of a survey. A filter on timestamps can exclude the records of a place only together.
+# Distance between the places of a survey. A filter on timestamps excludes either all records of a place or none.
 _PLACES_APART_BYTES = 8 * 1024 * 1024
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 
@@ -61,7 +61,7 @@ def chosen_logs(options: FileOptions) -> list[PartitionLog]:
 
 
 def selected_logs(options: FileOptions) -> list[PartitionLog]:
-    """Returns the `chosen_logs` that the filters of the query do not exclude."""
+    """Returns the partitions of `chosen_logs` that the filters of the query do not exclude."""
     return [log for log in chosen_logs(options) if options.pruning.has(log.topic, log.partition)]
 
 

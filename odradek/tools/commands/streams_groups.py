@@ -42,8 +42,8 @@ async def described(admin: Admin, name: str) -> ShownGroup:
 
 
 async def described_streams(admin: Admin, name: str) -> ShownGroup:
-    """Describes a streams group. `group` contains the facts that all types of groups have, in which each member is
-    assigned the partitions that its active tasks read."""
+    """Describes a streams group. In `group`, whose fields exist for every type of group, each member is assigned the
+    partitions that its active tasks read."""
     from odradek.client.administration.groups import GroupDescription, MemberDescription
 
     streams = await admin.describe_streams_group(name)
