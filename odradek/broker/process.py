@@ -129,7 +129,7 @@ def serve(
     ready_note  text to print after the ready line; {node_id} is replaced by the broker's id
     record      a file that is overwritten with a recording of the requests and responses
     control     the initial control settings; they apply only if the control interface is enabled
-    seed        the plan of everything to create before the broker accepts clients
+    seed        the plan of the objects to create before the broker accepts clients
     raises      CannotStart, or OSError if the disk fails or the ready file cannot be written
     """
     loop = new_event_loop()
@@ -182,8 +182,8 @@ async def _serve(
         await serving.start()
     else:
         serving = await _recorded(config, loop, recorder, prepare)
-    # Objects that were created at startup stay alive, so the garbage collector need not visit them again. The garbage
-    # of requests has no reference cycles, except after errors. With the default threshold of 700 objects, searching for
+    # Objects that were created at startup stay alive, so the garbage collector need not visit them again. Requests
+    # leave no reference cycles behind, except after errors. With the default threshold of 700 objects, searching for
     # cycles took a tenth of the time of a Produce.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)

@@ -105,8 +105,8 @@ class ServingBroker:
         KafkaError is raised."""
         broker = self.broker
         config = broker.config
-        # Opening the directory removes its mark of a clean shutdown. A wrong setting or a port in use must not cost
-        # that mark, so the settings and ports are checked first.
+        # Opening the directory removes its mark of a clean shutdown. The settings and ports are checked first, so that
+        # a wrong setting or a port in use does not remove the mark.
         sasl = self._sasl_listeners()
         async with AsyncExitStack() as undo:
             sockets = {one.name: undo.enter_context(bind_listener(one, config)) for one in config.serving}

@@ -1,4 +1,4 @@
-"""Dispatch: passes each frame to the handler of its API, and encodes the handler's response.
+"""Dispatches requests: passes each frame to the handler of its API, and encodes the handler's response.
 
 A handler is a function in `odradek/broker/handlers` with the API's name. Handlers for the same subject share a file.
 For example:

@@ -1,10 +1,10 @@
-"""Builds each API's response to a request that failed as a whole, with the error code in the places that Kafka uses.
+"""Builds each API's response to a request that failed as a whole, with the error code in the same places as in Kafka.
 
 These places are derived from the schemas. A response has the code either at its top level, or in each element of an
-array that corresponds to an array of the request. Such elements repeat the names of the request's elements. Exceptions
-are in the tables of `odradek.protocol.api_facts` and at the end of this file. The result mirrors `getErrorResponse` of
-Kafka 4.3.1's request classes, as observed. Errors of individual partitions or groups are not built here; they are part
-of a handler's response.
+array that corresponds to an array of the request. The elements of the response repeat the names of the request's
+elements. Exceptions are in the tables of `odradek.protocol.api_facts` and at the end of this file. The result mirrors
+`getErrorResponse` of Kafka 4.3.1's request classes, as observed. Errors of individual partitions or groups are not
+built here; they are part of a handler's response.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from odradek.protocol.struct import Message, Struct
 MESSAGES = "odradek.protocol.messages."
 ERROR_CODES = frozenset({"error_code", "partition_error_code"})
 # Fields that identify an element. A response repeats their values. If the elements of the request are plain names or
-# numbers, the response has them in the first of these fields.
+# numbers, the response repeats each name or number in the first of these fields.
 NUMBERS = frozenset({"index", "partition", "partition_index", "partition_id"})
 NAMES = frozenset({"name", "topic", "topic_id", "group_id", "key", "transactional_id", "producer_id", "session_id"})
 IDENTITIES = NAMES | NUMBERS | {"resource_type", "resource_name", "entity_type", "entity_name"}
@@ -206,8 +206,8 @@ def _alter_user_scram_credentials(request: Any, code: int, message: str | None) 
 
 
 def _describe_log_dirs(code: int) -> Message:
-    """Builds the response to DescribeLogDirs. Before version 3 it is empty, because its elements are directories, not
-    the topics of the request."""
+    """Builds the response to DescribeLogDirs. Before version 3, the response is empty, because its elements are
+    directories, not the topics of the request."""
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
     return DescribeLogDirsResponse(error_code=code)

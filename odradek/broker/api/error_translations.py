@@ -58,7 +58,8 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     (LOG_WRITERS, 0, LAST, (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR), E.NOT_COORDINATOR, "#s2-7"),
     (LOG_WRITERS, 0, LAST, (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE), E.UNKNOWN_SERVER_ERROR, "#s2-7"),
 
-    # The sender of WriteTxnMarkers expects the codes of a partition leader. It looks up the leader again and retries.
+    # The sender of WriteTxnMarkers expects the codes of a partition leader, after which the sender looks up the leader
+    # again and retries.
     ((Receiver.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),
 
     # Every client retries after NOT_ENOUGH_REPLICAS without requesting metadata. Only clients that rely on the broker
@@ -100,6 +101,6 @@ _ANSWERS: Final[Mapping[tuple[Receiver | ApiKey, E], tuple[int, int, E]]] = {
 
 def translate(asker: Receiver | ApiKey, code: E, version: int = 0) -> E:
     """Returns the error code to send instead of `code`. Returns `code` itself if no translation applies. `version` is
-    the version of the request, if it matters."""
+    the version of the request."""
     first, last, answer = _ANSWERS.get((asker, code), (0, LAST, code))
     return answer if first <= version <= last else code

@@ -121,7 +121,7 @@ class AnswerEntries:
         self._left = MAX_SLICED_ENTRIES
 
     def add(self, entries: int, size_bytes: int = 0) -> None:
-        """Adds entries. Raises INVALID_REQUEST if there are too many entries, which limits the memory of a response.
+        """Adds entries. To limit the memory of the response, raises INVALID_REQUEST if there are too many entries.
 
         size_bytes   size of the data from clients that the response repeats; every BYTES_OF_AN_ENTRY bytes count as one
                      entry

@@ -59,7 +59,7 @@ class Throttling:
         """
         if not connection.is_authenticated:
             return None
-        client_id = ""  # as in Kafka, a missing client id counts as an empty one
+        client_id = ""  # as in Kafka, a missing client id is treated as an empty client id
         if client_id_size > 0:
             at = REQUEST_START.size
             client_id = str(frame[at : at + client_id_size], "utf-8", "replace")
@@ -105,7 +105,7 @@ class MeteredRequest(PendingRequest[B]):
         self._running_since_s = perf_counter()
         return super().chunks()
 
-    # The following methods are called by handlers.
+    # Handlers call the following methods.
 
     @property
     def max_fetched_bytes(self) -> int | None:

@@ -28,7 +28,7 @@ class DecodingLimits(NamedTuple):
     """Limits on decoding the keys and values of one request.
 
     values      total number of values inside the keys and values
-    characters  total length of their JSON
+    characters  total length of the decoded JSON
     values_each, characters_each
                 the same limits for a single key or value
     """
@@ -62,8 +62,8 @@ class DecodedContent:
 
 
 class SchemaValues(Protocol):
-    """Encodes and decodes values for the client of an HTTP request. The client's ACLs determine which schemas it may
-    use. If the client is None, every schema may be used."""
+    """Encodes and decodes values for the client of an HTTP request. The client's ACLs determine which schemas it can
+    use. If the client is None, every schema can be used."""
 
     async def encode(self, subject: str, value: object, client: ConnectionInfo) -> bytes:
         """Encodes a JSON value with the latest schema of a subject. Raises KafkaError."""

@@ -187,7 +187,7 @@ class Clusters:
         *,
         copy: Copy = copy,
     ) -> None:
-        """Creates an object without clusters.
+        """Creates an empty collection of clusters.
 
         return_memory  returns freed memory to the kernel; called after many brokers have ended
         copy           copies the files of a cluster; tests replace it with a function that fails
@@ -329,12 +329,12 @@ class Clusters:
         data.
 
         Raises Problem if the files cannot be copied. The broker then continues to run, unless clients were already
-        disconnected. In that case it is stopped cleanly, and can be restarted.
+        disconnected. In that case, the broker is stopped cleanly and can be restarted.
         """
         cluster = self.require_own(name)
         async with cluster.change():
             left = self._next_directory(cluster)
-            # Clients are disconnected in the turn of the event loop in which the copy is made, since the copy would
+            # Clients are disconnected in the turn of the event loop in which the copy is made, because the copy would
             # lack any writes that are acknowledged later.
             cut = partial(_abort_connections, cluster, cluster.running_nodes)
             try:

@@ -71,10 +71,11 @@ async def copy(
 ) -> None:
     """Copies a directory, without its lock file, in the state that it had at a single moment. Raises OSError.
 
-    First a thread copies all files. Then, in one turn of the event loop, the files that have changed in the meantime
-    are opened at their current size, and a thread copies these files again.
+    First, a thread copies all files. Then, in one turn of the event loop, the files that have changed during the copy
+    are opened at their current size. Finally, a thread copies these files again.
 
-    changed   returns the paths of files and folders that may have changed since `copy` was called; called in that turn
+    changed   returns the paths of files and folders that may have changed since `copy` was called; called in the turn
+              in which the files are opened
     and_then  called in the same turn, after the changed files are opened
     """
     await asyncio.to_thread(_copy, directory, to)

@@ -283,7 +283,8 @@ class _PathWalk:
 
 
 def find_field(fields: Sequence[Field], name: str, at: str) -> Field:
-    """Returns the field of this name. If it does not exist, raises Problem, which suggests the most similar name."""
+    """Returns the field of this name. If the field does not exist, raises Problem, which suggests the most similar
+    name."""
     known = {each.attribute: each for each in fields}
     found = known.get(attribute_of(name))
     if found is None:
@@ -300,7 +301,8 @@ class _Values:
         self._classes = classes
 
     def convert(self, field: Field, value: object, at: str) -> object:
-        """Returns the value for this field. If it has the wrong type, raises Problem, which names the path `at`."""
+        """Returns the value for this field. If `value` has the wrong type, raises Problem, which names the path `at`.
+        """
         if value is None:
             if field.nullable == NO_VERSIONS:
                 raise invalid_field(at, f"{_kind(field)}, and cannot be null")

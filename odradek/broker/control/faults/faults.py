@@ -94,8 +94,8 @@ class Faults:
         self.holds.end()
 
     def add(self, definition: object) -> list[Rule]:
-        """Parses one rule or a list of rules, and adds all of them. If a rule is invalid, raises Problem and adds
-        none."""
+        """Parses one rule or a list of rules, and adds all of them. If a rule is invalid, raises Problem and adds no
+        rule."""
         parsed: dict[str, Rule] = {}
         for each in definition if isinstance(definition, list) else [definition]:
             self._numbers += 1
@@ -236,7 +236,7 @@ class FaultyRequests(RequestFilter):
         return FaultyExchange(self, memoryview(bytearray(frame)), connection, occurrence).start()
 
     def _occurrence(self, frame: memoryview, connection: ConnectionInfo) -> Occurrence | None:
-        """Decodes the request for the rules. Returns None if no rule can match it."""
+        """Decodes the request for the rules. Returns None if no rule can match the request."""
         head = api_and_version(frame)
         if head is None:
             return None
@@ -318,7 +318,7 @@ class FaultyExchange:
         self._is_dispatched = False
         self._stop_waiting: Callable[[], None] | None = None
         self._refused: Struct | None = None  # response with errors for the partitions that a rule refuses
-        self._bytes_per_s: int | None = None  # sending rate of the response, set by the last rule that has one
+        self._bytes_per_s: int | None = None  # rate at which the response is sent, set by the last rule that has a rate
 
     def start(self) -> list[Chunk] | ParkedRequest:
         """Starts the exchange, and returns the response if it is ready. Raises MalformedMessage or CloseConnection."""

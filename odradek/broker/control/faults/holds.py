@@ -34,7 +34,7 @@ class ReleaseResult:
 
 
 class Holds:
-    """The waiting requests, markers and steps, by the name of the hold."""
+    """The waiting requests, markers and steps, by hold name."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[object, _Waiter]] = {}

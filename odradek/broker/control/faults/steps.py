@@ -247,8 +247,8 @@ class HeldMarker:
 class FaultyMarkers:
     """A `MarkerWriter` that applies rules to the markers between the transaction coordinators and the logs.
 
-    A held marker counts as pending. The coordinator answers the client without waiting for the marker, and is notified
-    when the marker is written.
+    A held marker is pending. The coordinator answers the client without waiting for the marker, and is notified when
+    the marker is written.
     """
 
     def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
@@ -262,7 +262,8 @@ class FaultyMarkers:
         if not self._faults.rules and not self._held and not self._released:
             self._plain.write(markers, then)
             return
-        outcomes: list[dict[TopicPartition, ErrorCode]] = []  # errors from rules; later also the results of the writer
+        # errors from rules, to which the writer's results are added
+        outcomes: list[dict[TopicPartition, ErrorCode]] = []
         passed: list[TxnMarker] = []
         for number, marker in enumerate(markers):
             codes: dict[TopicPartition, ErrorCode] = {}

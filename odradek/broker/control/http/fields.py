@@ -19,9 +19,9 @@ LARGE_CHARS: Final = 64 * 1024  # longer bodies, such as those with a seed, are 
 
 
 class PatientDecoder(json.JSONDecoder):
-    """Parses JSON in Python, so that other threads can run in the meantime. The decoder in C blocks the interpreter
-    until it has finished. For a megabyte of small objects, no cluster of the process could respond for more than 50
-    ms."""
+    """Parses JSON in Python, so that other threads can run during the parsing. The decoder in C blocks the interpreter
+    until it has finished. While it decoded a megabyte of small objects, no cluster of the process could respond for
+    more than 50 ms."""
 
     def __init__(self) -> None:
         super().__init__()

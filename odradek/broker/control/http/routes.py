@@ -63,7 +63,7 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
         handler = routes.handler(call)
         for path, names_cluster in call.paths():
             app.router.add_route(call.method, BASE + path, guarded(call, handler))
-            if not path and not names_cluster:  # the OpenAPI document needs a slash in this path
+            if not path and not names_cluster:  # the OpenAPI document lists this path with a slash
                 app.router.add_route(call.method, f"{BASE}/", guarded(call, handler))
 
 
@@ -354,7 +354,7 @@ async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> o
 
 async def truncate(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """Truncates a partition and makes the node its leader. Body: `{"offset": n, "node": n}`. If `node` is null, the
-    current leader stays the leader."""
+    leader does not change."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     async with cluster.change():
         nodes = cluster.running_nodes

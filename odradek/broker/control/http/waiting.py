@@ -50,7 +50,8 @@ Facts: TypeAlias = Mapping[str, object]
 async def wait(
     cluster: Cluster, condition: Mapping[str, object], timeout_ms: int, is_disconnected: Callable[[], bool]
 ) -> tuple[bool, Facts]:
-    """Waits for a condition. Returns whether it was met in time, and the current state of its subject. Raises Problem.
+    """Waits for a condition. Returns whether the condition was met in time, and the current state of its subject.
+    Raises Problem.
 
     is_disconnected  returns whether the client has disconnected, which ends the wait
     """

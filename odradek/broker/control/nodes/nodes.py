@@ -92,10 +92,11 @@ class Node:
 
 
 class Nodes:
-    """The nodes of one running broker. If there is only one node, it uses the broker's own servers and dispatcher."""
+    """The nodes of one running broker. If there is only one node, the node uses the broker's own servers and
+    dispatcher."""
 
     def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[tuple[int, str], int]) -> None:
-        """Creates an object without nodes. `open` starts the nodes.
+        """Prepares the nodes, which `open` then starts.
 
         ids    ids of the nodes; the broker's own id is the first
         ports  the ports that were chosen for this cluster or used before a restart, by node id and listener name. Newly
@@ -154,7 +155,7 @@ class Nodes:
         return iter(list(self._by_id.values()))
 
     def get(self, number: object, field: str = "node") -> Node:
-        """Returns the node with this id. If it does not exist, raises Problem, which names `field`."""
+        """Returns the node with this id. If no node has this id, raises Problem, which names `field`."""
         node = self._by_id.get(whole_number(number, field))
         if node is None:
             raise unknown_field(field, str(number), [str(each) for each in self._by_id])
@@ -181,7 +182,7 @@ class Nodes:
                     await each.server.stop(0)
 
     async def stop(self, node: Node, *, is_clean: bool) -> None:
-        """Stops a node and closes its connections. Raises Problem if it is not running.
+        """Stops a node and closes its connections. Raises Problem if the node is not running.
 
         is_clean  True if other nodes become leaders immediately; False if they do so only after SESSION_MS, as after a
                   kill

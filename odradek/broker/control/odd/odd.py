@@ -195,7 +195,7 @@ class RequestInProgress:
 
 @dataclass(frozen=True, slots=True)
 class OddEvent:
-    """An oddity that was applied to a request, or independently of any request if `request` is None."""
+    """One application of an oddity. `request` is None if the oddity was applied independently of any request."""
 
     name: str
     request: RequestInProgress | None
