@@ -18,8 +18,8 @@ class ServedApi:
     """One API: the module of its handler, and the versions that ApiVersions lists. The versions are those of Kafka
     4.4.0 and InitProducerId v6, which Kafka lists only with `unstable.api.versions.enable`.
 
-    served_from       the first version that is served; requests of older versions close the connection, even if ApiVersions
-                      lists the versions (Kafka lists Produce 0-2 only for librdkafka)
+    served_from       the first version that is served; requests of older versions close the connection, even if
+                      ApiVersions lists the versions (Kafka lists Produce 0-2 only for librdkafka)
     keeps_frame       whether the handler writes into the frame or uses it after returning, so that the frame must not
                       be shared
     is_sliced         whether other clients are served between slices of the handler (`odradek.broker.runtime.slices`),

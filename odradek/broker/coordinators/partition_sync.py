@@ -25,7 +25,7 @@ OnSynced = Callable[[KafkaError | None], None]
 class PartitionSync(Protocol):
     def sync(self, partitions: Collection[TopicPartition], then: OnSynced) -> None:
         """Calls `then`, possibly immediately, when the current contents of these partitions survive a power failure, or
-        with the first error. A deleted partition counts as synced."""
+        with the first error. A deleted partition is treated as synced."""
 
 
 class LocalPartitionSync:

@@ -103,7 +103,7 @@ class Shard(Generic[C]):
         new_core         creates an empty core; called for each load
         when_unreadable  the error code for all requests if the log cannot be read
         send_markers     called with the markers of an outcome once the outcome is as durable as the settings require,
-                         or with the error that prevented it
+                         or with an error if the outcome could not be made durable
         """
         self._name = name
         self._log = log
@@ -130,8 +130,8 @@ class Shard(Generic[C]):
 
     @property
     def core(self) -> C:
-        """The loaded core. A decision made with it must be passed to `carry_out` immediately or discarded. Raises
-        KafkaError if the core is not loaded."""
+        """The loaded core. The caller must pass a decision of this core to `carry_out` immediately, or discard the
+        decision. Raises KafkaError if the core is not loaded."""
         if self._core is None:
             raise KafkaError(self._refusal_code)
         return self._core
@@ -147,7 +147,7 @@ class Shard(Generic[C]):
         producer: RecordProducer | None = None,
     ) -> NowOrLater[R]:
         """Runs one turn. Returns the response, or a Deferred if the response is not ready. If the core has stored
-        `parked`, the Deferred is `parked`. Otherwise it resolves after the sync.
+        `parked`, the method returns `parked`. Otherwise the returned Deferred resolves after the sync.
 
         producer  the producer whose transaction contains the records; they take effect when the transaction is
                   committed
@@ -457,8 +457,9 @@ class ArmedTimer:
 
 class FollowUps:
     """A queue of turns that are caused by another turn, for instance the end of a transaction after its last marker.
-    The queue prevents a turn from running inside another turn (ADR 13). The current turn is a `with` block. When it
-    ends, the queued turns run in the order in which they were added, including turns that are added while they run."""
+    The queue prevents a turn from running inside another turn (ADR 13). The current turn is a `with` block. When the
+    block ends, the queued turns run in the order in which they were added, including turns that are added while they
+    run."""
 
     __slots__ = ("_depth", "_turns")
 

@@ -43,7 +43,7 @@ class Shards(Generic[C, L]):
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         loaded: Callable[[Shard[C]], object],
     ) -> None:
-        """Creates an object without shards. `open` adds the shards of the topic.
+        """Creates an empty collection of shards, to which `open` adds the shards of the topic.
 
         keys                   the kind of objects that the partitions coordinate, for log messages
         usual_partition_count  the number of partitions to assume while the topic does not exist
@@ -165,8 +165,8 @@ class Shards(Generic[C, L]):
         return all(shard.is_loaded for shard in self)
 
     def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
-        """Returns the earliest time that `due_ms` returns for any loaded shard, or None if it returns no time. Skips
-        shards that are not loaded, because they have nothing to scan yet."""
+        """Returns the earliest time that `due_ms` returns for any loaded shard, or None if `due_ms` returns no time.
+        Skips shards that are not loaded, because they have nothing to scan yet."""
         return earliest(shard.read_state(due_ms) for shard in self if shard.is_loaded)
 
     @property

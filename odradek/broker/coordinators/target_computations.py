@@ -33,7 +33,7 @@ class Tasks:
 
 class TargetComputations:
     def __init__(self, max_unsliced: int = MAX_UNSLICED, run: Callable[[Iterator[None]], None] | None = None) -> None:
-        """Creates an object without computations.
+        """Creates an object that runs no computation yet.
 
         max_unsliced  the maximum amount of work that is done within the request that needs the target
         run           runs all steps later, interleaved with other work of the event loop; by default `Tasks.run`
@@ -41,7 +41,8 @@ class TargetComputations:
         self._max_unsliced = max_unsliced
         self._run = Tasks().run if run is None else run
         self._notify: Callable[[str, Any], None] = _ignore_result
-        self._steps: dict[str, Steps[Any]] = {}  # by group, in the order of the requests; the first one is running
+        # by group, in the order of the requests; the first computation is running
+        self._steps: dict[str, Steps[Any]] = {}
         self._is_running = False
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
@@ -66,7 +67,7 @@ class TargetComputations:
             result = None
             try:
                 result = yield from steps
-            except Exception:  # This is a bug. The group's next heartbeat restarts the computation.
+            except Exception:  # An exception here is a bug. The group's next heartbeat restarts the computation.
                 logger.exception("the target assignment of group %s cannot be computed", quoted(group_id))
             del self._steps[group_id]
             if result is not None:

@@ -34,7 +34,7 @@ MAX_NAMES: Final = 1_000_000  # maximum total number of topic names in the cache
 
 
 class TopicNames(NamedTuple):
-    """All topic names at one version of the cluster."""
+    """The names of all topics at one version of the cluster metadata."""
 
     version: int
     names: frozenset[str]

@@ -261,7 +261,7 @@ class MarkerRounds:
         inputs: Callable[[int], DecisionInputs],
         new_round: NewMarkerRound,
     ) -> None:
-        """Creates the object for one `__transaction_state` partition, without rounds.
+        """Creates an empty collection of rounds for one `__transaction_state` partition.
 
         exists  returns whether the metadata contains a partition; a deleted partition needs no marker
         inputs  creates the `DecisionInputs` of a decision from the current time

@@ -431,9 +431,9 @@ class Odd:
             answer.api_keys.insert(self.random.randrange(len(answer.api_keys) + 1), row)
 
     def metadata_before(self, request: bytes, answer: bytes) -> bytes:
-        """Decides whether to answer a Metadata request with the response from before the last change.
+        """Decides whether to answer a Metadata request with the response that was valid before the last change.
 
-        Returns that older response, or `answer`. The request and the responses are encoded.
+        Returns the older response, or `answer`. The request and the responses are encoded.
         """
         told = self.metadata.pop(request, None) or MetadataHistory(answer, answer)
         if told.newest != answer:
@@ -497,10 +497,8 @@ def response_versions(number: int) -> int:
 
 @cache
 def ends_in_tag_count(api: ApiKey, version: int) -> bool:
-    """Returns whether the last byte of a response is its number of tagged fields.
-
-    This is the case if the version is flexible and the schema has no tagged fields at the top level.
-    """
+    """Returns whether the last byte of a response is its number of tagged fields. This requires a flexible version, and
+    a schema without tagged fields at the top level."""
     answer_class = response_class(api.value)
     fields = load(answer_class.__module__.rpartition(".")[2]).fields
     return is_flexible(answer_class, version) and all(field.tag is None for field in fields)

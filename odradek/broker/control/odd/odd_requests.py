@@ -48,7 +48,7 @@ class OddRequest:
 
 
 class OddRequests(RequestFilter):
-    """Gives odd responses to requests that are chosen at random."""
+    """Replaces the responses to randomly chosen requests with odd responses."""
 
     def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
         """Creates the filter for the requests of one node.

@@ -1,5 +1,5 @@
-"""Descriptions in Markdown of how clients behave in the state that a preset creates. `make docs` writes them to the
-page Presets of the site."""
+"""Descriptions in Markdown of how clients behave in the state that a preset creates. `make docs` writes the
+descriptions to the site's page about presets."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ class Exchanges:
     def decoded(
         self, number: int, exchange: RecentExchange, api: str | None, client_id: str | None
     ) -> dict[str, object] | None:
-        """Decodes an exchange. Returns None if it belongs to another API or client, or is not a Kafka request."""
+        """Decodes an exchange. Returns None if the exchange belongs to another API or client, or is not a Kafka
+        request."""
         kind = kind_of(exchange.request)
         if kind is None or (api is not None and kind[0].kafka_name != api):
             return None
@@ -72,7 +73,7 @@ class Exchanges:
         return event if client_id is None or event["client_id"] == client_id else None
 
     def client(self, connection: ConnectionInfo) -> ClientState | None:
-        """Returns the client of a connection, or None before its first request."""
+        """Returns the client of a connection, or None before the connection's first request."""
         found = self.recent.clients.get(id(connection))
         return None if found is None else client_state(found)
 

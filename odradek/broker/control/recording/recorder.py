@@ -1,6 +1,6 @@
 """Records the exchanges of a broker's connections, to a file or for a judge in a separate process.
 
-To keep the cost per exchange low, the event loop only notes a few numbers for each request and response, and copies
+To keep the cost per exchange low, the event loop only stores a few numbers for each request and response, and copies
 their bytes into one buffer; the reader of the recording does the rest. A block is written after BLOCK_INTERVAL_S, or as
 soon as it contains BLOCK_BYTES. If more than MAX_WAITING_BYTES are waiting, the event loop itself writes the entries,
 so that memory is bounded and nothing is lost.
@@ -245,10 +245,9 @@ class RecordedConnection(ExchangeObserver):
     """Records the exchanges of one connection.
 
     sends_files       whether the connection sent data directly from files before it was recorded
-    waiting_since_us  earliest time at which unhandled bytes may have arrived; NOT_WAITING if there are no such bytes
+    waiting_since_us  earliest time at which unhandled bytes may have arrived; NOT_WAITING if no bytes are waiting
     _arrived_us       earliest time at which the last request may have arrived
-    unwritten_read    number of the read whose requests may have responses that are not sent yet; 0 if there is no such
-                      read
+    unwritten_read    number of the read whose requests may have unsent responses; 0 if all responses have been sent
     is_sure           whether it is known which bytes were waiting when the last request was answered
     _is_pipelined     whether any request has arrived before its predecessor was answered
     is_listed         whether the connection is in `Recorder.unwritten`, which the next tick examines

@@ -299,8 +299,8 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def choose_protocol(self) -> None:
-        """Chooses the protocol of a group whose members have not joined through a rebalance, because it was a consumer
-        group."""
+        """Chooses the protocol of a group whose members have not joined through a rebalance, because the group was a
+        consumer group before."""
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 

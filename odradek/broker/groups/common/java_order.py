@@ -41,7 +41,8 @@ def hash_of_text(text: str) -> int:
     data = text.encode("utf-16-be", "surrogatepass")
     count = len(data) // 2
     units = unpack(f">{count}H", data)
-    # Topic names and most ids are short enough for the sum, which is several times as fast as the loop.
+    # Topic names and most ids are short enough for the multiplication with POWERS, which is several times as fast as
+    # the loop.
     if count <= POWER_COUNT:
         total: int = sum(map(mul, units, POWERS[POWER_COUNT - count :]))
         return total & MASK
