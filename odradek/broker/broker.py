@@ -109,14 +109,14 @@ class Broker:
 
         clock, timers  the broker's clock and timers; None for the system's clock and timers
         steady_clock   a clock that cannot be set; None for a clock that follows the loop's time
-        is_alone       whether no other broker runs in the process, so that objects created at startup live as long as the
-                       process
+        is_alone       whether no other broker runs in the process, so that objects created at startup live as long as
+                       the process
         disk           the disk with the data directory; None for the system's disk
         steps          hooks between the broker's steps; None for Kafka's behaviour
         offered        the APIs and features that the broker supports and lists; fewer than usual if it emulates an
                        older release
-        copied_states  the state of each log if the directory is a copy of another broker's directory; the logs need not be
-                       read again
+        copied_states  the state of each log if the directory is a copy of another broker's directory; the logs need not
+                       be read again
         """
         self.config = config
         self.steps: BrokerSteps = steps or BrokerSteps()

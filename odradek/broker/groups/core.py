@@ -365,7 +365,7 @@ class GroupCore:
         part of the producer's transaction.
 
         version  the version of the request; versions before FIRST_TXN_VERSION_WITH_GROUP_ID_NOT_FOUND cannot report
-        that the group does not exist
+                 that the group does not exist
         """
         committer = Committer(
             request.member_id,
@@ -522,8 +522,8 @@ class GroupCore:
         """Checks that the committer may commit. Returns the group to create, if it does not exist yet, and the timers
         to restart. Raises KafkaError if the commit is refused.
 
-        If the group exists, its `check_offset_commit` decides. If it does not exist, a commit with a generation is
-        refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
+        An existing group decides in its `check_offset_commit`. If the group does not exist, a commit with a generation
+        is refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
 
         has_group_id_not_found  True if the request's version has the error GROUP_ID_NOT_FOUND
         """

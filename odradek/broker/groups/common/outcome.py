@@ -129,7 +129,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response to a waiting request, or to the current request if the token belongs to it.
+    """The response to the request that `token` represents, which is a waiting request or the current request.
 
     Transactions have their own `Reply` class, which can hold any response.
     """

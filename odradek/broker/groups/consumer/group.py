@@ -123,8 +123,8 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_partition_metadata(self, key: Any, value: Any) -> None:
-        """Ignores the partition metadata that Kafka 4.0 recorded. The metadata hash in the epoch record has replaced
-        it."""
+        """Ignores the partition metadata that Kafka 4.0 recorded, because the metadata hash in the epoch record has
+        replaced it."""
 
     def stored_member(self, existing: ConsumerMember | None, member_id: str, value: Any) -> ConsumerMember:
         return with_subscription(existing or ConsumerMember(member_id), value)

@@ -255,7 +255,7 @@ def _leave(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> Out
 
 
 def remove_members(turn: ConsumerTurn, members: Collection[ConsumerMember]) -> None:
-    """Removes members permanently. If only members of the classic protocol remain, the group may become a classic
+    """Removes members permanently. If all remaining members use the classic protocol, the group may become a classic
     group."""
     if not downgrade_if_classic_only(turn, leaving=members):
         turn.remove(members)

@@ -54,8 +54,8 @@ class ConsumerMember:
     def require_epoch(self, epoch: int) -> None:
         """Raises KafkaError unless this is the member's epoch.
 
-        The error is STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol, whose epoch serves
-        as the generation. Source: docs/spec/consumer-groups.md#s9-1, C6 to C8
+        The error is STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member that uses the classic protocol, whose epoch
+        serves as the generation. Source: docs/spec/consumer-groups.md#s9-1, C6 to C8
         """
         if epoch != self.epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION)

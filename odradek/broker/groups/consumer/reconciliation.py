@@ -2,7 +2,7 @@
 
 A heartbeat computes a new target if the group epoch is ahead of the target's epoch, at most once per
 `consumer.assignment.interval.ms`. A member first gives up partitions, and then receives the partitions that are free.
-`reconcile` decides this for one member at a time. Source: docs/spec/consumer-groups.md#s3, #s4.
+`reconcile` applies these rules to one member at a time. Source: docs/spec/consumer-groups.md#s3, #s4.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class DescriptionStatus(Enum):
 
 def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
     """Returns whether the heartbeat response should request a topology description from this member. If so, also stores
-    the earliest time at which the next member of the group can be asked."""
+    the time before which no member of the group is asked again."""
     group = turn.group
     memory, topology = group.memory, group.topology
     if (
