@@ -301,8 +301,7 @@ class _Values:
         self._classes = classes
 
     def convert(self, field: Field, value: object, at: str) -> object:
-        """Returns the value for this field. If `value` has the wrong type, raises Problem, which names the path `at`.
-        """
+        """Returns the value for this field. If `value` has the wrong type, raises Problem, which names `at`."""
         if value is None:
             if field.nullable == NO_VERSIONS:
                 raise invalid_field(at, f"{_kind(field)}, and cannot be null")
