@@ -287,8 +287,8 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
 
 
 def make_ephemeral_directory() -> Path:
-    """Creates a new directory whose name contains this process's id. Also removes the directories of processes that
-    were killed."""
+    """Creates a new directory whose name contains this process's id, and removes the directories of processes that were
+    killed."""
     import tempfile
 
     for left in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):

@@ -91,8 +91,8 @@ class DualWrite(Generic[C]):
         self.close()
 
     def recover(self) -> Recovery:
-        """Commits or aborts the Kafka transaction that this process or an earlier one has left open, according to the
-        state stored in the database.
+        """Commits or aborts the Kafka transaction that this process or an earlier process has left open, according to
+        the state stored in the database.
 
         The call first takes over the transactional id in the database and in Kafka, so that no earlier instance can
         change anything. It waits for a limited time, and can be repeated any number of times.
@@ -120,7 +120,7 @@ class DualWrite(Generic[C]):
 
         If the transaction cannot be begun or completed, raises NotCommitted if the rows were rolled back, InDoubt if
         the outcome of the rows or of the messages is still open, and Fenced if another instance has taken over. The
-        attribute `rows` of InDoubt and Fenced reports what is known about the rows. Raises IllegalUse before
+        attribute `rows` of InDoubt and Fenced reports the outcome of the rows, if it is known. Raises IllegalUse before
         `recover()`, during another transaction, and after `close`.
         """
         self._expect(Phase.READY)

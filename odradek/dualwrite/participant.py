@@ -27,8 +27,8 @@ class OutgoingMessage:
     topic: str
     value: bytes | None = None
     key: bytes | None = None
-    partition: int | None = None  # None: chosen by the producer
-    timestamp_ms: int | None = None  # None: the current time
+    partition: int | None = None  # None means that the producer chooses
+    timestamp_ms: int | None = None  # None means the current time
     headers: Headers = ()
 
 

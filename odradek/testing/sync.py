@@ -482,8 +482,8 @@ class Clock:
         self._cluster._ask(table.CLOCK, how="set", ms=now_ms)
 
 
-# The program that the process runs. It ends when its standard input is closed, which happens however the parent process
-# ends. It then removes the temporary folder, because a parent that was killed cannot do so.
+# The program that the process runs. It ends when its standard input is closed, which happens regardless of how the
+# parent process ends. It then removes the temporary folder, because a parent that was killed cannot do so.
 TETHERED = """
 import os, runpy, shutil, signal, sys, threading
 left = []

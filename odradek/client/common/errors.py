@@ -1,12 +1,10 @@
-"""The errors of the client, grouped by what the application has to do.
+"""The errors of the client, grouped by the reaction that they require.
 
-| exception | what to do |
-|---|---|
-| `RetriableError` | repeat the call: the failure may be temporary |
-| `AbortableError` | abort the transaction, then continue with the same producer |
-| `FatalError` | close this producer; another instance may own its transactional id now |
-| `IllegalState` | correct the program: the call is not allowed now, and nothing was sent |
-| `ClientError` itself | the broker refused only this operation (for example, the record is too large) |
+| exception | what to do | |---|---| | `RetriableError` | repeat the call: the failure may be temporary | |
+`AbortableError` | abort the transaction, then continue with the same producer | | `FatalError` | close this producer;
+another instance may own its transactional id now | | `IllegalState` | correct the program: the call is not allowed now,
+and nothing was sent | | `ClientError` itself | the broker refused only this operation (for example, the record is too
+large) |
 """
 
 from __future__ import annotations

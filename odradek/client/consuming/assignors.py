@@ -71,7 +71,8 @@ def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, i
 
 
 def assign_in_turn(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """Assigns each partition to the next member, in turn, that has subscribed to its topic."""
+    """Assigns the partitions to the members in turn, and skips members that have not subscribed to the partition's
+    topic."""
     found: Assignments = {member: [] for member in subscriptions}
     turns = cycle(sorted(subscriptions))
     for topic in _topics(subscriptions):

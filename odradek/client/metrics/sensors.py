@@ -203,7 +203,7 @@ class MetricGroup:
             self._add(f"{stem}-max", unit, f"{what}, maximum", sensors.largest)
 
     def time_spent(self, stem: str, what: str) -> TimeSpent:
-        """Adds the metric `stem`-time-ns-total."""
+        """Adds the metric `stem`-time-ns-total, and returns the object that measures it."""
         spent = TimeSpent(self.clock)
         self._add(
             f"{stem}-time-ns-total",

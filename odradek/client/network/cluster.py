@@ -252,7 +252,7 @@ class Cluster:
 
         feature  a feature that must also be finalized. The request's API key is not reserved, so a later version of
                  Kafka may use the same key for another request.
-        needs    what a broker needs in order to support the request, for the error message
+        needs    a broker's requirement for supporting the request, for the error message
         """
 
         def is_served(versions: ServedVersions) -> bool:

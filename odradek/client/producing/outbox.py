@@ -40,7 +40,7 @@ class Gap(Enum):
 
     SENT_TOO_EARLY = auto()  # an earlier batch is still missing: send this batch again
     WRITTEN_BEFORE = auto()  # a later batch has been written, so this batch has been written too
-    REAL = auto()  # the broker and this client disagree about what was written
+    REAL = auto()  # the broker and this client disagree about which batches were written
 
 
 class Outbox:
@@ -146,7 +146,7 @@ class Outbox:
         """Queues a batch in flight to be sent again, not before `retry_at`. If the batch was given up in the meantime,
         only removes it.
 
-        was_lost   True if the connection was lost, in which case the batch may still arrive at any time
+        was_lost   True if the connection was lost, so that the batch may still arrive at any time
         """
         self.in_flight.remove(batch)
         self._is_halted = True

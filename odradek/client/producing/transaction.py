@@ -98,8 +98,8 @@ def after_error(state: ProducerTxnState, verdict: Verdict) -> ProducerTxnState:
 
 
 def completion(state: ProducerTxnState, prepared: PreparedTxnState, given: PreparedTxnState) -> Completion:
-    """Decides what `complete_transaction(given)` does: commit if `given` identifies the prepared transaction, otherwise
-    abort.
+    """Decides the outcome of `complete_transaction(given)`: commit if `given` identifies the prepared transaction,
+    otherwise abort.
 
     If the call is repeated because it did not finish, the decision is the same. Raises IllegalState (INVALID_TXN_STATE)
     if no transaction is prepared. Source: KIP-939, KafkaProducer API changes.

@@ -379,7 +379,8 @@ class TransactionSession:
     # Ending.
 
     async def end(self, *, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:
-        """Ends the transaction, and changes to READY. Sends no request if the coordinator cannot have the transaction.
+        """Ends the transaction, and changes to the state READY. Sends no request if the coordinator cannot have the
+        transaction.
 
         needs_new_epoch   returns whether sequences of this identity cannot continue. Not called with
                           transaction.version 2, where each transaction has a new epoch.

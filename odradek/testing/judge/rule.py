@@ -33,7 +33,7 @@ class ProtocolRule:
     which `clause` links.
 
     when   the event that allows a decision
-    needs  what a decision needs besides traffic; None if traffic is enough
+    needs  a requirement of the decision besides traffic; None if traffic is enough
     """
 
     id: str

@@ -219,7 +219,7 @@ class RecordingPlayer:
         try:
             decoded = read_request(frame)
         except (MalformedMessage, ValueError, IndexError):
-            return frame, version, True  # the broker's response shows what is wrong with the request
+            return frame, version, True  # the broker's response shows the problem with the request
         request, header = decoded.message, decoded.header
         has_answer = not (isinstance(request, ProduceRequest) and request.acks == 0)
         if self._ids.translate(request, version):

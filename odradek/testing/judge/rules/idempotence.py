@@ -264,8 +264,8 @@ def _check_retry(
     last: Exchange | None,
     scene: Scene,
 ) -> None:
-    """Decides IDM.3 for a batch whose sequence was used before. Also decides IDM.2 if the batch has other records
-    although the earlier batch was acknowledged.
+    """Decides IDM.3 for a batch whose sequence was used before, and IDM.2 if the batch has other records although the
+    earlier batch was acknowledged.
 
     first_count  the number of records in the earlier batch. It is None if the client splits batches, because the first
                  part of a split batch has the sequence of the whole batch.
