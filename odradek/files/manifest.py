@@ -1,8 +1,8 @@
 """Encodes and decodes the manifest of a clean shutdown, which contains the size and CRC-32C of each file that has no
 checksum of its own.
 
-Facts stay strings of the form `size/crc`, as in the manifest. They are only compared for equality, and every start
-reads the facts about all files of all logs, so converting them to numbers would waste time. Layout:
+The facts about a file are a string of the form `size/crc`. These strings are only compared for equality, and every
+start reads the facts about all files of all logs, so converting the strings to numbers would waste time. Layout:
 docs/formats/checkpoints.md.
 """
 

@@ -92,8 +92,8 @@ class LogDirectory:
         tail_cache: TailCache,
         left: dict[str, dict[str, str]],
     ) -> None:
-        """Creates an object for a locked directory. `left` contains facts about the files of each directory, from the
-        manifest of a clean shutdown."""
+        """`left` contains facts about the files of each directory, from the manifest of a clean shutdown. The caller
+        has acquired `lock`."""
         self._disk = disk
         self.path = path
         self._lock = lock
@@ -449,8 +449,7 @@ class NewDirectories:
     """
 
     def __init__(self, disk: Disk, directories: dict[TopicPartition, tuple[str, bytes]]) -> None:
-        """Does not create the directories yet. `directories` contains the path and topic id of each directory, by
-        partition."""
+        """`directories` contains the path and topic id of each directory to create, by partition."""
         self._disk = disk
         self._directories = directories
         self._made: set[TopicPartition] = set()

@@ -53,11 +53,7 @@ class Pace:
     __slots__ = ("at_ms", "is_frozen", "rate", "shift_ms", "since_s", "wall_at_ms")
 
     def __init__(self, at_ms: float, since_s: float, shift_ms: float, is_frozen: bool) -> None:
-        """Creates a pace.
-
-        at_ms     the timers' time at `since_s`
-        shift_ms  how far the wall clock is ahead of the timers' time
-        """
+        """`at_ms` is the timers' time at `since_s`. The wall clock is `shift_ms` ahead of the timers' time."""
         self.at_ms = at_ms
         self.since_s = since_s
         self.shift_ms = shift_ms

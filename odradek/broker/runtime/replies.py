@@ -38,7 +38,7 @@ class CloseConnection(Exception):
 
 
 class ParkedRequest(Protocol):
-    """A request that has not been answered yet, as its connection sees it."""
+    """A request that has not been answered yet, from the viewpoint of its connection."""
 
     @property
     def size_bytes(self) -> int:

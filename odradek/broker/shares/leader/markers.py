@@ -22,8 +22,7 @@ class ShareMarkers:
     def __init__(
         self, coordinator: Callable[[], ShareCoordinator], shares: Callable[[], SharePartitionManager | None]
     ) -> None:
-        """Creates an object that applies markers. `shares` returns None until this broker process has received its
-        first share request."""
+        """`shares` returns None until this broker process has received its first share request."""
         self._coordinator = coordinator
         self._shares = shares
 

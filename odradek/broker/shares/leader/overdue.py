@@ -49,8 +49,8 @@ class OverdueTransactions:
         timers: Timers,
         may_be_two_phase: Callable[[int], bool],
     ) -> None:
-        """Creates an object that ends transactions. `may_be_two_phase` returns whether the producer with this id takes
-        part, or may take part, in two-phase commits."""
+        """`may_be_two_phase` returns whether the producer with this id takes part, or may take part, in two-phase
+        commits."""
         self._coordinator = coordinator
         self._clock = clock
         self._timers = timers
