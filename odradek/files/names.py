@@ -11,7 +11,7 @@ TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"  # suffix of a file that is about to be unlinked
 CLEANED: Final = ".cleaned"  # a segment that compaction is still writing
-SWAP: Final = ".swap"  # a compacted segment that is about to replace the old ones
+SWAP: Final = ".swap"  # a compacted segment that is about to replace the old segments
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 

@@ -27,7 +27,7 @@ class Releases(NamedTuple):
     since: str
 
     def after(self, own: Releases) -> Releases:
-        """Returns the releases to record once `own` has used the directory. Neither of them ever becomes older."""
+        """Returns the releases to record once `own` has used the directory. Neither release ever becomes older."""
         return Releases(max(self.newest, own.newest, key=release_order), max(self.since, own.since, key=release_order))
 
 

@@ -1,6 +1,6 @@
 """Reads the checkpoint files of a data directory at startup, and keeps them up to date afterwards.
 
-Threads usually write the files, but the event loop sometimes does. An older state never replaces a newer one.
+Threads usually write the files, but the event loop sometimes does. An older state never replaces a newer state.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def cleanable_range(
         too_young = (segment.base_offset for segment in dirty if segment.largest_timestamp() > youngest_ms)
         end_offset = min(end_offset, next(too_young, end_offset))
     end_offset = max(end_offset, first_dirty)
-    # Count whole segments, including the one that contains the end of the pass.
+    # Count whole segments, including the segment that contains the end of the pass.
     counted_to = next((s.base_offset for s in segments[:-1] if s.base_offset >= end_offset), active_base)
     oldest_ms = now_ms - max(config.max_compaction_lag_ms, 0)
     # Without a maximum lag (the default), the timestamps of the first batches are irrelevant and need not be read.

@@ -153,7 +153,7 @@ class RecordFilter:
         self._rules = rules
 
     def filtered(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        """Returns the batch for the compacted log, which is the same batch or a new one with fewer records. Returns
+        """Returns the batch for the compacted log, which is the same batch or a new batch with fewer records. Returns
         None if the batch must be removed.
 
         Raises MalformedMessage if the batch cannot be read.

@@ -190,7 +190,7 @@ class RealFile:
             return self.read_at(size_bytes, position)
         if size_read < size_bytes:
             if position + size_read < os.fstat(self._fd).st_size:
-                raise WouldBlock  # only the first of these pages are cached
+                raise WouldBlock  # only the first part of these bytes is cached
             del data[size_read:]
         return data
 

@@ -28,7 +28,7 @@ class LeaderEpochs:
         return list(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Adds an epoch that begins at `start_offset`. Does nothing unless the epoch is newer than the latest one."""
+        """Adds an epoch that begins at `start_offset`. Does nothing unless the epoch is newer than the latest epoch."""
         if self._entries and epoch <= self._entries[-1][0]:
             return
         while self._entries and self._entries[-1][1] >= start_offset:

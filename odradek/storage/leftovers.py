@@ -8,8 +8,8 @@ and continues to refuse a damaged log.
     .odradek_refused   the reason for a refusal, for people to read; Kafka ignores this file
 
 A compaction that creates several segments renames them to `.swap` from the last to the first. A `.swap` file with a
-higher offset than a `.cleaned` file therefore belongs to an unfinished compaction, and is unlinked too, because all old
-segments still exist.
+higher offset than a `.cleaned` file therefore belongs to an unfinished compaction, and is also unlinked, because all
+old segments still exist.
 
 A log that was refused as damaged stays refused until a person decides what to do, even across several starts. The start
 that finds the damage removes the mark of the clean shutdown. Without the refusal file, the next start would therefore
@@ -55,7 +55,7 @@ def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
     others = [name for name in swaps if name not in logs]
     bases = [offset for name in logs if (offset := offset_of(name)) is not None]
     if bases:
-        # Treat the new segments as one range of offsets, because an old segment may overlap two of them.
+        # Treat the new segments as one range of offsets, because an old segment may overlap two new segments.
         end_offset = max(_end_offset(disk, directory, base_offset) for base_offset in bases)
         for old in disk.list_directory(directory):
             offset = offset_of(old)

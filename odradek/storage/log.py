@@ -221,8 +221,8 @@ class Log:
         """Writes the staged batches and makes them readable. If the log `needs_sync`, they only become readable after
         the sync.
 
-        raises   LogFailed: none of the batches is in the log. If undoing the write fails too, the log goes offline, and
-                 the next start determines which of the batches are valid.
+        raises   LogFailed: none of the batches is in the log. If undoing the write also fails, the log goes offline,
+                 and the next start determines which of the batches are valid.
         """
         staging = self._staging
         runs = staging.runs
@@ -455,7 +455,7 @@ class Log:
         return self._replacement is not None and not self._replacement.is_finished
 
     def roll(self, now_ms: int) -> None:
-        """Closes the active segment and starts a new one, unless the active segment is empty. Raises LogFailed."""
+        """Closes the active segment and starts a new segment, unless the active segment is empty. Raises LogFailed."""
         assert not self._staging.runs, f"{self}: a segment cannot end during a write"
         if self._active.size_bytes == 0:
             return

@@ -101,7 +101,7 @@ class LogDirectory:
         # whether the last process shut the directory down cleanly
         self.was_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
         self.releases: Releases = NONE  # the releases recorded in the directory when it was opened
-        self.last_broker_epoch: int | None = None  # broker epoch of the last process, if that was recorded
+        self.last_broker_epoch: int | None = None  # broker epoch of the last process, if the epoch was recorded
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, str] = {}  # why a log could not be opened, by partition
         self._tail_cache = tail_cache

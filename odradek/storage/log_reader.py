@@ -60,7 +60,7 @@ def read_files(
 
     end_offset  exclusive, and a batch boundary: the high watermark or the last stable offset
     cached      whether to raise WouldBlock instead of waiting for the disk
-    is_sent     whether to return a FileSlice instead of bytes if that is cheaper
+    is_sent     whether to return a FileSlice instead of bytes if sending the file is cheaper
     """
     for at in range(row.at_or_below(start_offset), len(row.segments)):
         segment = row.segments[at]
@@ -270,8 +270,8 @@ class LogReader:
         max_bytes       limit at which the result is cut off, even within a batch, as in Kafka
         end_offset      exclusive, and a batch boundary: the high watermark (default) or the last stable offset
         min_one_batch   whether to return a first batch larger than `max_bytes` completely, instead of returning nothing
-        is_sent         whether the socket accepts bytes from files, so that `ReadResult.in_file` may be returned if
-                        that is cheaper
+        is_sent         whether the socket accepts bytes from files, so that `ReadResult.in_file` may be set if sending
+                        the file is cheaper
         raises          KafkaError OFFSET_OUT_OF_RANGE; WouldBlock instead of waiting for the disk
         """
         log_end_offset = self._log.log_end_offset

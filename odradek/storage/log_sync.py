@@ -90,7 +90,7 @@ class SyncTicket:
         return bool(self.rolled or self.snapshots or self.leader_epochs is not None)
 
     def attempt(self, step: Callable[[], object]) -> None:
-        """Runs a step, unless an earlier one has failed."""
+        """Runs a step, unless an earlier step has failed."""
         if self.error is None:
             try:
                 step()

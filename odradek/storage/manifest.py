@@ -30,7 +30,7 @@ READ_BACK_BYTES = 64 * 1024 * 1024  # maximum total size of the files with unkno
 
 
 def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
-    """Returns the manifest of the data directory at `path`, or an empty dict if there is no valid one."""
+    """Returns the manifest of the data directory at `path`, or an empty dict if there is no valid manifest."""
     names = (f"{path}/{MANIFEST}", f"{path}/{CLEAN_SHUTDOWN}")
     if not all(map(disk.exists, names)):
         return {}

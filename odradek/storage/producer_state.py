@@ -115,7 +115,7 @@ class CompletedTxn:
 
 
 # The data needed to undo one applied batch: (producer id, its previous entry, first offset of the transaction that the
-# batch opened, the transaction that it completed). This is a plain tuple for speed, because every batch needs one.
+# batch opened, the transaction that it completed). The data is a plain tuple for speed, because every batch needs one.
 _Change: TypeAlias = tuple[int, ProducerEntry | None, int | None, CompletedTxn | None]
 
 

@@ -52,7 +52,7 @@ class CorruptLog(Exception):
 
 
 class RefusedLog(CorruptLog):
-    """An earlier start found the log damaged, so this start refuses it too."""
+    """An earlier start found the log damaged, so this start also refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,8 @@ class _Loader:
     def _recover(self) -> LogState:
         recovery_point = self._checkpointed.recovery_point or 0
         # A segment that ends exactly at the recovery point may have been synced while it was active, without its index
-        # files. Read it again, because a missing transaction index cannot be distinguished from an empty one.
+        # files. Read it again, because a missing transaction index cannot be distinguished from an empty transaction
+        # index.
         first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
         damaged = next((i for i, s in enumerate(self._segments) if not _has_good_txn_index(s)), first)
         first = min(first, damaged)
@@ -358,11 +359,11 @@ class _Loader:
 
     def _truncate_segment(self, segment: Segment, end_position: int) -> None:
         segment.file.truncate(end_position)
-        segment.file.sync()  # otherwise old bytes could reappear after new ones
+        segment.file.sync()  # otherwise, old bytes could reappear after the new bytes
         segment.size_bytes = end_position
 
     def _remove_segments(self, segments: list[Segment]) -> None:
-        """Removes segments beyond the end of the log, beginning with the last one."""
+        """Removes segments beyond the end of the log, beginning with the last segment."""
         for segment in reversed(segments):
             for path in segment.existing_files():
                 self._disk.unlink(path)
@@ -418,8 +419,8 @@ class _Loader:
         return -1
 
     def _remove_snapshots_above(self, offset: int) -> None:
-        """Removes snapshots above `offset`, which may describe a different end of the log. Recovery writes new ones
-        where they are needed."""
+        """Removes snapshots above `offset`, which may describe a different end of the log. Recovery writes new
+        snapshots where they are needed."""
         for above in [snapshot for snapshot in self._snapshots if snapshot > offset]:
             self._disk.unlink(f"{self._directory}/{offset_file(above, SNAPSHOT)}")
             self._snapshots.remove(above)

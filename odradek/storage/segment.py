@@ -35,7 +35,7 @@ class CorruptSegment(Exception):
 
 
 class Segment:
-    """One segment of a log. `size_bytes` counts only written bytes, not staged ones. Only the loop thread changes a
+    """One segment of a log. `size_bytes` includes only written bytes, not staged bytes. Only the loop thread changes a
     segment, but other threads may read it."""
 
     __slots__ = (
@@ -315,8 +315,8 @@ class Segment:
         ).last_entry  # None if the entry is all zeros: after a crash, Kafka leaves the file preallocated
 
     def largest_timestamp(self) -> int:
-        """Returns the timestamp that retention by time uses. This is the largest timestamp in the segment, or the
-        file's modification time if no record has a timestamp."""
+        """Returns the timestamp that retention by time uses: the largest timestamp in the segment, or the file's
+        modification time if no record has a timestamp."""
         timestamp = self.max_timestamp_and_offset[0]
         return timestamp if timestamp > NO_TIMESTAMP else self._disk.modified_ms(self.path())
 

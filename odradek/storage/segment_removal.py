@@ -1,5 +1,5 @@
 """Removes segments from a log. One part applies Kafka's retention rules in Kafka's order, to decide which of the oldest
-segments can be deleted. The other part runs in a thread, and removes the files or replaces them with compacted ones.
+segments can be deleted. The other part runs in a thread, and removes the files or replaces them with compacted files.
 
 Deleted files keep their content under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
 """
@@ -134,8 +134,8 @@ class SegmentRemoval:
             with self.guard:
                 self._disk.unlink(path)
         self._renamed = []
-        # Dropping the segments usually closes their files, which frees the pages of up to a gigabyte. That would take
-        # too long on the loop.
+        # Dropping the segments usually closes their files, which frees the pages of up to a gigabyte and would take too
+        # long on the loop.
         self.segments = ()
 
 
@@ -168,7 +168,7 @@ class SegmentReplacement:
         for segment in reversed(self.new):
             segment.keep_open()
             self._rename(segment, SWAP)
-            # Sync now, so that the last segment cannot become `.swap` before the others.
+            # Sync now, so that the last segment cannot become `.swap` before the other segments.
             self._disk.sync_directory(self._directory)
 
     def belongs_to(self, guard: DirectoryGuard) -> None:

@@ -59,7 +59,7 @@ class StagedRun:
         self.index_room = _index_room(self, config)
 
     def prepare_next(self) -> None:
-        """Prepares for the next batches, after the current ones were written to the file."""
+        """Prepares for the next batches, after the current batches were written to the file."""
         self.position += self.size_bytes
         self.size_bytes = 0
         self.batches = []
@@ -86,7 +86,7 @@ class Staging:
         self.continue_in(active, next_offset)
 
     def continue_in(self, active: Segment, next_offset: int) -> None:
-        """Continues with this segment as the active one. Nothing is staged afterwards."""
+        """Continues with this segment as the active segment. Nothing is staged afterwards."""
         self.next_offset = next_offset
         self.runs: list[StagedRun] = []
         self._active: Segment | None = active  # set until the next batch creates `_tip`
@@ -98,8 +98,8 @@ class Staging:
         self._begin_run = _no_run
 
     def stage(self, batch: Buffer, size_bytes: int, header: BatchHeader, config: LogConfig, now_ms: int) -> StagedRun:
-        """Stages the batch at `next_offset` in the last segment, or in a new segment if the last one has no room for
-        it."""
+        """Stages the batch at `next_offset` in the last segment, or in a new segment if the last segment has no room
+        for it."""
         run, base_offset, max_timestamp = self._tip, self.next_offset, header.max_timestamp
         if run is None:
             run = self._create_tip()
@@ -130,7 +130,7 @@ class Staging:
     def _roll_if_full(
         self, tip: StagedRun, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int
     ) -> StagedRun:
-        """Starts a new segment if the last one is full, and sets the limits for the following batches."""
+        """Starts a new segment if the last segment is full, and sets the limits for the following batches."""
         max_timestamp = header.max_timestamp
         if must_roll(
             tip,

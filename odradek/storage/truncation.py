@@ -16,9 +16,9 @@ def last_kept(segments: Sequence[Segment], offset: int) -> int:
 
 
 def cut_files(disk: Disk, directory: str, segments: Sequence[Segment], offset: int) -> None:
-    """Removes all batches that are not entirely below `offset`, beginning with the last one, so that a crash during the
-    removal leaves no gap. Recovery must fix the indexes and producer snapshots afterwards. Waits for the disk. Raises
-    OSError."""
+    """Removes all batches that are not entirely below `offset`, beginning with the last batch, so that a crash during
+    the removal leaves no gap. Recovery must fix the indexes and producer snapshots afterwards. Waits for the disk.
+    Raises OSError."""
     last_index = last_kept(segments, offset)
     for segment in reversed(segments[last_index + 1 :]):
         segment.keep_open()  # a reader of this segment may not have opened its file yet
@@ -29,4 +29,4 @@ def cut_files(disk: Disk, directory: str, segments: Sequence[Segment], offset: i
     found = last.locate(offset, cached=False) if last.size_bytes else None
     if found is not None:
         last.file.truncate(found[0])
-        last.file.sync()  # otherwise old bytes could reappear after new ones
+        last.file.sync()  # otherwise, old bytes could reappear after the new bytes

@@ -3,7 +3,8 @@ with the transaction coordinator.
 
 A transactional batch may be written while its transaction is open in this partition, or with the guard of a
 verification that the coordinator has confirmed. A marker invalidates the guard, because the confirmed transaction may
-end, and another one begin, before the batch is appended. The batch would then belong to neither transaction.
+end, and another transaction may begin, before the batch is appended. The batch would then belong to neither
+transaction.
 
 Guards exist only in the leader's memory, so producers are verified again after a restart. Source:
 docs/spec/transactions.md#s4-6.

@@ -67,7 +67,7 @@ class FrozenObjects:
     def cluster_starting(self) -> bool:
         """Collects garbage and disables the collector. Called before a cluster starts. Returns whether the collector
         was enabled; the caller passes this value to `cluster_started`."""
-        gc.collect(1)  # Garbage would otherwise be frozen too. Requests leave little garbage between two collections.
+        gc.collect(1)  # Garbage would otherwise also be frozen. Requests leave little garbage between two collections.
         collects = gc.isenabled()
         gc.disable()
         return collects

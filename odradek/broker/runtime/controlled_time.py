@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle
 
-MAX_CANCELLED_TIMERS = 64  # cancelled timers that the heap may contain; half of the heap if that is more
+MAX_CANCELLED_TIMERS = 64  # maximum number of cancelled timers in the heap, unless half of the heap is more
 
 
 class ControlledTimer:
@@ -66,8 +66,8 @@ class Pace:
 
 
 class ControlledTime:
-    """A `Clock` with `Timers`, for use on the loop thread only. Actions run in the order of their due times. Actions
-    that are due at the same time run in the order in which they were scheduled."""
+    """A `Clock` with `Timers`. Only the loop thread may use this object. Actions run in the order of their due times.
+    Actions that are due at the same time run in the order in which they were scheduled."""
 
     def __init__(
         self,
@@ -250,8 +250,8 @@ class ControlledTime:
                 self._loop.call_exception_handler({"message": "a timer's action failed", "exception": error})
 
     def _run_overdue_timers(self) -> None:
-        """Runs due actions in the next turn of the loop. This also happens while the time is frozen, because timers
-        without a delay must run even then."""
+        """Runs due actions in the next turn of the loop, even while the time is frozen, because timers without a delay
+        must still run."""
         first = self._next_timer()
         if first is not None and first[0] <= self.pace.at_ms and not self._runs_soon:
             self._runs_soon = True

@@ -124,8 +124,7 @@ class LoopWatch:
         self._arm(IDLE_TICK_MS if is_idle else BUSY_TICK_MS)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
-        """Measures a garbage collection. This is a callback of `gc`, which calls it in the thread that triggered the
-        collection."""
+        """Measures a garbage collection. `gc` calls this callback in the thread that triggered the collection."""
         if phase == "start":
             self._collection_began_s = self.monotonic_s()
         else:

@@ -95,7 +95,7 @@ def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch
 
 
 ENTRIES_PER_SLICE: Final = 250
-# Size of the first slice of a request that arrives while MAX_LONG_REQUESTS others are in progress.
+# Size of the first slice of a request that arrives while MAX_LONG_REQUESTS other requests are in progress.
 ENTRIES_PER_SLICE_UNDER_LOAD: Final = 50
 # Maximum number of long requests in progress. The partial responses of more requests would take too much memory.
 MAX_LONG_REQUESTS: Final = 8
@@ -123,7 +123,8 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
 
 def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
-    """Returns a list with the result of `make` for each item. This is a generator that yields after each item."""
+    """A generator that calls `make` for each item, yields after each call, and finally returns a list of the
+    results."""
     made = []
     for item in items:
         made.append(make(item))

@@ -26,8 +26,8 @@ log = logging.getLogger("odradek.waiting")
 
 
 class Deferred(Generic[M]):
-    """An answer that is given exactly once, possibly later. For use on the loop thread only. The answer can be an
-    exception.
+    """An answer that is given exactly once, possibly later. Only the loop thread may use this object. The answer can be
+    an exception.
 
     `overlaps=True` means that the request has made all its changes, and only its answer is delayed. The connection's
     next request of the same API then does not have to wait for the answer. Answers are always sent in the order of the

@@ -128,7 +128,7 @@ class ThreadWorkers:
                 self._threads.remove(thread)
                 is_alone = not self._threads
             if is_alone:
-                self._jobs.get()  # removes this job, which is the only one, because no thread ends while a job waits
+                self._jobs.get()  # removes this job, which is the only job, because no thread ends while a job waits
                 self._do(job, then)
                 self._wake()
 

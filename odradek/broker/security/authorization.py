@@ -60,7 +60,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) 
 
 
 class AuditedAuthorizer:
-    """An authorizer that writes its decisions to the audit log. For use on the loop thread only."""
+    """An authorizer that writes its decisions to the audit log. Only the loop thread may use this object."""
 
     def __init__(self, decisions: StandardAuthorizer) -> None:
         self._decide = decisions.decide

@@ -71,7 +71,7 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 MARKER_RETRY_MS: Final = 100
 COMPLETIONS: Final = ""  # key of the timer that records completions; transactional ids are never empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-# A ListTransactions request for ongoing transactions only has to examine the few ids with an open transaction. This
+# A ListTransactions request for ongoing transactions only has to examine the few ids with an open transaction. The time
 # matters because Spark's sinks send the request with each batch.
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
@@ -425,7 +425,7 @@ class TransactionCore:
         return sum(self._txns[each].is_kept for each in self._ongoing)
 
     def open_time_max_ms(self, now_ms: int) -> int:
-        """Returns the age of the oldest open transaction, or 0 if there is none. This is the metric
+        """Returns the age of the oldest open transaction, or 0 if there is none. The age is the metric
         `active-transaction-open-time-max` of KIP-939."""
         started_ms = [each for name in self._ongoing if (each := self._txns[name].started_ms) is not None]
         return max(0, now_ms - min(started_ms)) if started_ms else 0

@@ -234,7 +234,8 @@ def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id:
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
-    # Before the transaction is kept, the last epoch is reserved for the markers. Later owners may get it too.
+    # Before the transaction is kept, the last epoch is reserved for the markers. Later owners may also get the last
+    # epoch.
     if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
         if new_producer_id is None:
             return PRODUCER_ID_NEEDED

@@ -40,7 +40,7 @@ NONE: Final = -1  # represents a missing id, epoch or time
 # 0, 8 bytes) and the client's version (tag 2, 2 bytes).
 USUAL_START: Final = struct.Struct(">hqhib")
 USUAL_END: Final = struct.Struct(">qq3sq2sh")
-PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # the number of tagged fields, then the tag and the size of the first one
+PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # the number of tagged fields, then the tag and the size of the first field
 CLIENT_VERSION_TAG: Final = bytes((2, 2))
 STATUS: Final = {state: state.value for state in STORED}
 STATES: Final = {state.value: state for state in STORED}

@@ -2,9 +2,9 @@
 
 InitProducerId assigns a producer id and epoch to the owner. AddPartitionsToTxn, AddOffsetsToTxn and requests from
 partition leaders add or verify partitions. EndTxn commits or aborts a transaction, and its decision is final.
-DescribeTransactions and ListTransactions return entries. Apart from the refusals by `check_request`, every refusal is a
-cell of a grid in `tables`. Refusals are raised as KafkaError. Source: docs/spec/transactions.md#s2-2 to #s2-5, #s2-10,
-#s2-11, #s3-2 to #s3-4, #s3-7.
+DescribeTransactions and ListTransactions return entries. Apart from the refusals by `check_request`, every refusal
+comes from a cell of a grid in `tables`. Refusals are raised as KafkaError. Source: docs/spec/transactions.md#s2-2 to
+#s2-5, #s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
 """
 
 from __future__ import annotations

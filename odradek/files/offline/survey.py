@@ -33,7 +33,7 @@ class BatchPlace(NamedTuple):
     base_offset: int  # base offset of the segment that contains the batch
     inode: int
     position: int
-    size_bytes: int = 0  # number of bytes from this place to the next one, or to the end of the segment
+    size_bytes: int = 0  # number of bytes from this place to the next place, or to the end of the segment
     max_timestamp: int | None = None  # largest timestamp of the records in these bytes; None if unknown
 
 

@@ -1,8 +1,8 @@
 """Limits the rate of new connections by address, by listener, and for the whole broker. Source:
 docs/spec/security.md#s4-3.
 
-The throttle time of one connection is at most one window. A connection may wait longer than that, because it also waits
-for earlier connections to its listener.
+The throttle time of one connection is at most one window. A connection may wait longer than one window, because it also
+waits for earlier connections to its listener.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ConnectionRates:
         """Counts a connection to this listener. Returns the time in ms until Kafka's acceptor would accept the
         connection.
 
-        Kafka's acceptor handles one connection after another, and pauses for the throttle time of each.
+        Kafka's acceptor handles one connection after another, and pauses for the throttle time of each connection.
         """
         of_listener = self._of_listener.get(listener)
         if of_listener is None and self._of_broker is None:

@@ -41,7 +41,8 @@ Verdict: TypeAlias = Challenge | TokenAccepted | TokenRefused
 
 
 class Mechanism(Protocol):
-    """An exchange with one client, which ends with TokenAccepted or TokenRefused. It must not be used after that."""
+    """An exchange with one client, which ends with TokenAccepted or TokenRefused. It must not be used after it has
+    ended."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         """Checks a token. Never raises an error, whatever the token contains."""

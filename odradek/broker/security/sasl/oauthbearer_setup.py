@@ -218,7 +218,7 @@ def _check_limit(found: B) -> B:
 
 
 class KeySource:
-    """Reads the keys periodically. `keys` contains the current keys. For use on the loop thread only.
+    """Reads the keys periodically. `keys` contains the current keys. Only the loop thread may use this object.
 
     refresh_ms    time between reads
     retry_ms      delay after a failed read, which is doubled after each further failure

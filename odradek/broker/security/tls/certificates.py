@@ -37,7 +37,8 @@ STORES = "ssl.keystore.", "ssl.truststore.", "ssl.key.password"
 
 
 class ListenerCertificates:
-    """The certificates of all listeners. For use on the loop thread only. Watched files are read in a thread."""
+    """The certificates of all listeners. Only the loop thread may use this object. Watched files are read in a
+    thread."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Reads all stores. Raises UnusableTls."""

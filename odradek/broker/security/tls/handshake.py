@@ -36,7 +36,7 @@ WANTS_MORE = ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class TlsHandshakes:
-    """The handshakes of a listener. For use on the loop thread only."""
+    """The handshakes of a listener. Only the loop thread may use this object."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class TlsHandshakes:
                 "too many TLS handshakes are in flight, and this one is the oldest from its address"
             )
         task = self.loop.create_task(handshake.run())
-        self._tasks.add(task)  # keeps a reference, because the loop only holds a weak one
+        self._tasks.add(task)  # keeps a reference, because the loop only holds a weak reference
         task.add_done_callback(self._tasks.discard)
 
     def handshake_ended(self, handshake: TlsHandshake) -> None:

@@ -1,7 +1,7 @@
 """Principals of client certificates: the subject as Java formats it, and `ssl.principal.mapping.rules`.
 
-This module also decides whether a listener may replace its certificate with another one while the broker runs. Source:
-KIP-371; RFC 5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; the observed rules of Kafka 4.3.1;
+This module also decides whether a listener may replace its certificate while the broker runs. Source: KIP-371; RFC
+5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; the observed rules of Kafka 4.3.1;
 docs/spec/security.md#s1-3, #s1-4.
 """
 

@@ -43,7 +43,7 @@ class Store:
 
     type          PEM, PKCS12 or JKS; the default is JKS, which Java also uses for PKCS12 files
     setting       full name of the setting that contains the location or the text, for use in messages
-    inline        PEM text; for a keystore, this is the key and the chain
+    inline        PEM text; for a keystore, the key and the certificate chain
     key_password  None if the key is not encrypted, or is encrypted with the store's password
     """
 

@@ -1,5 +1,5 @@
-"""Selects the records that a member acquires in a share partition. These can be released records, records in the gaps
-between loaded batches, or new records.
+"""Selects the records that a member acquires in a share partition: released records, records in the gaps between loaded
+batches, or new records.
 
     mode               new records                                      released records
     batch optimised    whole log batches, so MaxRecords may be          whole tracked batches, so MaxRecords
@@ -7,8 +7,8 @@ between loaded batches, or new records.
     record limit       never more than MaxRecords; the rest of the      never more than MaxRecords
                        log batch stays available
 
-A batch that has already been delivered many times is delivered in ever smaller parts. This isolates a record that no
-consumer can process.
+A batch that has already been delivered many times is delivered in ever smaller parts, in order to isolate a record that
+no consumer can process.
 
 Source: docs/spec/share-groups.md#s3-6.
 """
@@ -99,7 +99,7 @@ class _RecordAcquirer:
         self.acquired: list[AcquiredOffsets] = []
 
     def archive_vanished(self, last_offset: int) -> None:
-        """Archives available records that compaction has removed. These are the records between the fetch offset and
+        """Archives available records that compaction has removed, which are the records between the fetch offset and
         the first offset that the log returned."""
         flight, first_offset = self._flight, self._acquisition.fetch_offset
         for batch in flight.overlapping(first_offset, last_offset):

@@ -37,7 +37,8 @@ class RecordState(Enum):
     ARCHIVED = 4
     TX_PENDING = 5
 
-    # This is faster than Enum's own __hash__, which is Python code; every acknowledgement looks up the grid.
+    # `object.__hash__` is faster than Enum's own __hash__, which is Python code, and every acknowledgement looks up the
+    # grid.
     __hash__ = object.__hash__
 
 

@@ -254,8 +254,8 @@ class LiveSharePartition:
     # Changes.
 
     async def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """Applies acknowledgements and waits until they are stored. If the share partition is still being loaded, waits
-        for that first (#s3-7 L1). Raises KafkaError with an error code that can be sent to clients."""
+        """Applies acknowledgements and waits until they are stored. If the share partition is still being loaded, first
+        waits until it is loaded (#s3-7 L1). Raises KafkaError with an error code that can be sent to clients."""
         if self.phase is SharePartitionPhase.LOADING:
             await self.when_loaded()
         try:
@@ -457,8 +457,8 @@ class LiveSharePartition:
     def _hand_over_dead_letters(self) -> None:
         """Passes the records that are stored as ARCHIVING to the dead-letter queue.
 
-        This also happens if the share partition is GONE, because the records remain stored as ARCHIVING and it may take
-        a while before a fetch loads the share partition again.
+        The records are passed even if the share partition is GONE, because the records remain stored as ARCHIVING and
+        it may take a while before a fetch loads the share partition again.
         """
         core = self.core
         if core.flight.archiving:

@@ -240,8 +240,8 @@ class LiveShareFetch:
         return True
 
     def _has_min_bytes(self) -> bool:
-        """Returns whether the fetch can probably acquire its minimum number of bytes. This is an estimate, based on the
-        number of bytes that it can read."""
+        """Returns whether the fetch can probably acquire its minimum number of bytes, as estimated from the number of
+        bytes that it can read."""
         missing_bytes = self._min_bytes
         for requested in self._partitions:
             try:
@@ -379,9 +379,9 @@ class _LogRead:
     def is_overtaken(self) -> bool:
         """Whether segments have changed during `read_from_disk`, so that the read must be repeated.
 
-        Compaction removes the records of aborted transactions together with the list of these transactions. If that
-        happens during the read, the bytes may still contain the records although the list no longer contains their
-        transactions.
+        Compaction removes the records of aborted transactions together with the list of these transactions. If a
+        compaction runs during the read, the bytes may still contain the records although the list no longer contains
+        their transactions.
         """
         return self._segments is not self._log.segments
 
