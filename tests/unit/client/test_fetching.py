@@ -218,7 +218,8 @@ async def test_a_fetch_that_is_never_answered_is_asked_again_on_another_connecti
 
 
 async def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_records() -> None:
-    """Checks that a seek takes effect although the leader does not answer a Fetch that it may hold for an hour."""
+    """Checks that a seek takes effect immediately, although the leader holds a Fetch and may answer it only after an
+    hour."""
     leader = Leader([data(batch(b"a", offset=7))], silences=1)
     async with reading(leader, fetch_max_wait_ms=3_600_000) as consumer:
         while leader.silences:  # until the leader has received the Fetch

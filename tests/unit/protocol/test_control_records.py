@@ -30,7 +30,7 @@ def test_a_marker_takes_78_bytes_and_is_read_again(is_commit: bool) -> None:
 
 
 def test_a_marker_is_byte_for_byte_kafkas() -> None:
-    """Checks that the marker equals one of Kafka 4.3.1, at offset 2 of `ledger-0` in the recorded directory
+    """Checks that the marker equals a marker of Kafka 4.3.1, at offset 2 of `ledger-0` in the recorded directory
     transactions-tv2."""
     batch = marker_batch(
         producer_id=0,
@@ -45,7 +45,8 @@ def test_a_marker_is_byte_for_byte_kafkas() -> None:
 
 
 def test_a_leader_change_is_byte_for_byte_kafkas() -> None:
-    """Checks that the batch equals the one at offset 0 of the metadata log in the recorded directory plain-4.3.1."""
+    """Checks that the batch equals Kafka's batch at offset 0 of the metadata log in the recorded directory
+    plain-4.3.1."""
     batch = leader_change_batch(leader_id=1, voter_ids=[1], timestamp_ms=1795271352567, base_offset=0, leader_epoch=1)
     assert len(batch) == 91
     assert read_batch_header(batch).crc == 886977018

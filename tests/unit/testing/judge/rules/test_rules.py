@@ -140,8 +140,8 @@ def test_every_rule_says_when_it_is_decided_or_why_it_is_not() -> None:
 
 
 def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later() -> None:
-    """Checks that a client that learned its member id so early breaks no rule, except that it sends no ApiVersions
-    request."""
+    """Checks that a client that uses its new member id earlier than the judge expects breaks no rule, except that it
+    sends no ApiVersions request."""
     tallies = told(cases_of_groups.given_an_id_at_once("")).tallies()
     assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
 
