@@ -1,4 +1,4 @@
-"""Measures commands on a cluster with very many objects: `python -m bench commands`.
+"""Measures commands on a cluster with a very large number of objects: `python -m bench commands`.
 
 One broker gets N topics, N partitions in one topic, N groups, N offsets in one group, N ACLs and N transactional ids.
 Then each command runs against it. `first` is the time until the first output; `wait` is the longest wait of another

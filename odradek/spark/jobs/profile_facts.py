@@ -11,7 +11,7 @@ from odradek.spark.jobs.shown import size
 
 STEPS = 8  # histogram buckets per doubling of the value
 _SKEWED = 2.0  # a skew of at least this multiple of the mean is reported
-_HOT_KEY = 0.1  # share of all records above which a key is reported as hot
+_HOT_KEY = 0.1  # minimum share of all records at which a key is reported as hot
 _SMALL_BATCH = 10  # a batch with fewer records is reported as small
 _MANY_ABORTED = 0.05
 
