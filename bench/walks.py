@@ -6,6 +6,12 @@ sent a few times first, so that objects and modules that are created or loaded o
 records the functions in odradek/ that run from the arrival of a request's frame until its response is encoded, and
 lists their files. A reader who follows the complete request opens these files. The walks in docs/architecture.md name
 the functions that matter.
+
+The walk "a held marker" needs a broker that tests control. A rule holds the marker of a commit. The walk contains the
+functions from the frame of EndTxn until its response, which is sent while the marker is held, and those from the
+release of the hold until the marker is written and reported to the coordinator. Three of its files come before the
+coordinator: `api/dispatch.py`, `api/context.py` and the handler. The HTTP interface is not part of the walk, just as
+sockets are not part of the other walks.
 """
 
 from __future__ import annotations
@@ -16,26 +22,34 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import odradek
-from bench.guard.operations import OPERATIONS
+from bench.guard.operations import OPERATIONS, TransactionalProducer
+from bench.topics import topic
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.control.clusters.clusters import DEFAULT, Clusters
+from odradek.broker.control.faults.faults import Faults
 from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.runtime.replies import ParkedRequest, WrappedRequest
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.file_slice import Chunk
+from tests.support.wire import Wire
 
 TURNS = 3  # the requests of the last turn are listed
 PACKAGE = str(Path(odradek.__file__).parent) + os.sep
-GENERATED = "protocol/messages/"
+BROKER, GENERATED = "broker/", "protocol/messages/"
+HELD_MARKER = "a held marker"
+HOLD = "held"
+RULE = {"at": "marker", "do": {"hold": HOLD}}
 
 
 class Walks(RequestFilter):
@@ -56,6 +70,13 @@ class Walks(RequestFilter):
             sys.setprofile(None)
             return reply
         return _WalkedReply(reply)
+
+    def add_release(self, faults: Faults) -> None:
+        """Releases the marker of the last EndTxn request. The functions that run are added to those of the request."""
+        self._now = self.passed[ApiKey.END_TXN]
+        sys.setprofile(self._note)
+        faults.release(HOLD)
+        sys.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
         file = frame.f_code.co_filename
@@ -81,15 +102,20 @@ class _WalkedReply(WrappedRequest):
 
 
 class WalkedBroker(threading.Thread):
-    """A broker in a thread. The future `started` resolves to the broker's address and its walks."""
+    """A broker in a thread. The future `started` resolves to the broker's address and its walks.
 
-    def __init__(self, directory: Path) -> None:
+    faults  the rules of a broker that tests control; None for an ordinary broker
+    """
+
+    def __init__(self, directory: Path, *, is_controlled: bool = False) -> None:
         super().__init__(daemon=True)
         self._settings = {
             "log.dirs": str(directory),
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "odradek.http.port": "-1",
         }
+        self._is_controlled = is_controlled
+        self.faults: Faults | None = None
         self.started: Future[tuple[str, Walks]] = Future()
 
     def run(self) -> None:
@@ -97,17 +123,72 @@ class WalkedBroker(threading.Thread):
 
     async def _serve(self) -> None:
         self._loop, self._is_over = asyncio.get_running_loop(), asyncio.Event()
-        serving = ServingBroker(BrokerConfig(self._settings), self._loop)
-        await serving.start()
+        serving = await self._start(BrokerConfig(self._settings))
         server, bound = serving.servers[0], serving.broker.bound[0]
         walks = server.requests = Walks(server.requests)
         self.started.set_result((f"{bound.host}:{bound.port}", walks))
         await self._is_over.wait()
         await serving.stop(5)
 
+    async def _start(self, config: BrokerConfig) -> ServingBroker:
+        if not self._is_controlled:
+            serving = ServingBroker(config, self._loop)
+            await serving.start()
+            return serving
+        clusters = Clusters(self._loop)
+        serving = await clusters.start_default(config, lambda *_: None)
+        self.faults = clusters.get(DEFAULT).faults
+        self.faults.add(RULE)
+        return serving
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Runs an action in the thread of the broker, and waits until it has ended."""
+
+        async def run() -> None:
+            action()
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
     def finish(self) -> None:
         self._loop.call_soon_threadsafe(self._is_over.set)
         self.join()
+
+
+def walk_operations(named: str) -> Iterator[tuple[str, ApiKey, Mapping[str, set[str]]]]:
+    """Yields the name, the API and the files of each request of the operations whose names contain `named`."""
+    with tempfile.TemporaryDirectory() as directory:
+        broker = WalkedBroker(Path(directory))
+        broker.start()
+        bootstrap, walks = broker.started.result()
+        for operation in OPERATIONS:
+            if named not in operation.name:
+                continue
+            with ExitStack() as stack:
+                turn = operation.begin(bootstrap, stack)
+                for _ in range(TURNS):
+                    walks.passed.clear()
+                    turn()
+                for api, passed in walks.passed.items():
+                    yield operation.name, api, passed
+        broker.finish()
+
+
+def walk_held_marker() -> Mapping[str, set[str]]:
+    with tempfile.TemporaryDirectory() as directory:
+        broker = WalkedBroker(Path(directory), is_controlled=True)
+        broker.start()
+        bootstrap, walks = broker.started.result()
+        with topic(bootstrap, 1) as name, Wire(bootstrap) as wire:
+            producer = TransactionalProducer(wire, name, 0)
+            for _ in range(TURNS):
+                producer.send()
+                producer.sent()
+                producer.commit()
+                producer.committed()
+                assert broker.faults is not None
+                broker.do(partial(walks.add_release, broker.faults))
+        broker.finish()
+    return walks.passed[ApiKey.END_TXN]
 
 
 def main() -> None:
@@ -117,26 +198,20 @@ def main() -> None:
     )
     parser.add_argument("--functions", action="store_true", help="list the functions of each file, too")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        broker = WalkedBroker(Path(directory))
-        broker.start()
-        bootstrap, walks = broker.started.result()
-        for operation in OPERATIONS:
-            if options.operation not in operation.name:
-                continue
-            with ExitStack() as stack:
-                turn = operation.begin(bootstrap, stack)
-                for _ in range(TURNS):
-                    walks.passed.clear()
-                    turn()
-                for api, passed in walks.passed.items():
-                    show(operation.name, api, passed, lists=bool(options.operation), functions=options.functions)
-        broker.finish()
+    lists = bool(options.operation)
+    for name, api, passed in walk_operations(options.operation):
+        show(name, api, passed, lists=lists, functions=options.functions)
+    if options.operation in HELD_MARKER:
+        show(HELD_MARKER, ApiKey.END_TXN, walk_held_marker(), lists=lists, functions=options.functions)
 
 
 def show(operation: str, api: ApiKey, passed: Mapping[str, set[str]], *, lists: bool, functions: bool) -> None:
+    in_broker = sum(file.startswith(BROKER) for file in passed)
     generated = sum(file.startswith(GENERATED) for file in passed)
-    print(f"{operation:<48}{api.kafka_name:<28}{len(passed):>4} files, {generated} of them generated from schemas")
+    print(
+        f"{operation:<48}{api.kafka_name:<24}{len(passed):>3} files: {in_broker} in broker, {generated} generated from "
+        "schemas"
+    )
     for file in sorted(passed) if lists else ():
         print("   ", file)
         for name in sorted(passed[file]) if functions else ():
