@@ -35,7 +35,7 @@ from bench.topics import topic
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.control.clusters.clusters import DEFAULT, Clusters
-from odradek.broker.control.faults.faults import Faults
+from odradek.broker.control.faults.rules import Rules
 from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.runtime.replies import ParkedRequest, WrappedRequest
@@ -71,11 +71,11 @@ class Walks(RequestFilter):
             return reply
         return _WalkedReply(reply)
 
-    def add_release(self, faults: Faults) -> None:
+    def add_release(self, rules: Rules) -> None:
         """Releases the marker of the last EndTxn request. The functions that run are added to those of the request."""
         self._now = self.passed[ApiKey.END_TXN]
         sys.setprofile(self._note)
-        faults.release(HOLD)
+        rules.release(HOLD)
         sys.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
@@ -104,7 +104,7 @@ class _WalkedReply(WrappedRequest):
 class WalkedBroker(threading.Thread):
     """A broker in a thread. The future `started` resolves to the broker's address and its walks.
 
-    faults  the rules of a broker that tests control; None for an ordinary broker
+    rules  the rules of a broker that tests control; None for an ordinary broker
     """
 
     def __init__(self, directory: Path, *, is_controlled: bool = False) -> None:
@@ -115,7 +115,7 @@ class WalkedBroker(threading.Thread):
             "odradek.http.port": "-1",
         }
         self._is_controlled = is_controlled
-        self.faults: Faults | None = None
+        self.rules: Rules | None = None
         self.started: Future[tuple[str, Walks]] = Future()
 
     def run(self) -> None:
@@ -137,8 +137,9 @@ class WalkedBroker(threading.Thread):
             return serving
         clusters = Clusters(self._loop)
         serving = await clusters.start_default(config, lambda *_: None)
-        self.faults = clusters.get(DEFAULT).faults
-        self.faults.add(RULE)
+        faults = clusters.get(DEFAULT).faults
+        faults.add(RULE)
+        self.rules = faults.rules
         return serving
 
     def do(self, action: Callable[[], None]) -> None:
@@ -185,8 +186,8 @@ def walk_held_marker() -> Mapping[str, set[str]]:
                 producer.sent()
                 producer.commit()
                 producer.committed()
-                assert broker.faults is not None
-                broker.do(partial(walks.add_release, broker.faults))
+                assert broker.rules is not None
+                broker.do(partial(walks.add_release, broker.rules))
         broker.finish()
     return walks.passed[ApiKey.END_TXN]
 

@@ -1,6 +1,6 @@
 """Tests every combination of point, action and API that rules allow, with librdkafka and `odradek.client`.
 
-The matrix is built from the tables of `odradek.broker.control.faults.rules`, so a new point or action without a row
+The matrix is built from the tables of `odradek.broker.control.faults.rule_json`, so a new point or action without a row
 here fails the test. A rule acts on the first matching request of a working client, or on the first matching step. The
 kind of action determines the expected effect: an error or a closed connection in the exchange, or a client that waits
 until the rule lets it continue. While the client waits, the test checks whether the broker has executed the request.
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odradek.broker.control.faults.rules import ACTIONS, POINTS_BY_ACTION, REPLY_POINTS, Point
+from odradek.broker.control.faults.rule_json import ACTIONS, POINTS_BY_ACTION
+from odradek.broker.control.faults.rules import REPLY_POINTS, Point
 from odradek.client import sync as own
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from odradek.broker.control.faults.holds import MANY
+from odradek.broker.control.faults.rules import MANY
 from odradek.client import TopicPartition as OwnPartition
 from odradek.client import sync as own
 from odradek.protocol.api_keys import ApiKey

@@ -60,7 +60,7 @@ USES: Mapping[str, Mapping[str, str]] = {
         r"[A-Za-z]\w*|\d+|\*": ONE_PASS,
         r"[A-Za-z]\w*(\[(\d{1,9}|\*)\])?(\.([A-Za-z]\w*(\[(\d{1,9}|\*)\])?|\d{1,9}|\*))*": ONE_PASS,
     },
-    "odradek/broker/control/faults/rules.py": {
+    "odradek/broker/control/faults/rule_json.py": {
         r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)": ONE_PASS,
         r"(\d{1,5})(?:-(\d{1,5})|(\+))?": FIXED_LENGTH,
     },

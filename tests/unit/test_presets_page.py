@@ -3,7 +3,7 @@ bug."""
 
 import re
 
-from odradek.broker.control.faults.rules import parse_rule
+from odradek.broker.control.faults.rule_json import parse_rule
 from odradek.broker.control.odd.odd import ODDITIES
 from odradek.broker.control.presets.behaviour import BEHAVIOUR
 from odradek.broker.control.presets.table import PRESETS

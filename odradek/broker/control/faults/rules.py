@@ -1,39 +1,29 @@
-"""Fault rules, with the requests or steps that they match, the points at which they act, and their actions. All
-functions of this module are pure.
+"""Fault rules, with the requests and steps that they match, the points at which they act, and their actions. A rule can
+hold requests, transaction markers and steps of the broker until the test releases them.
 
-`faults.py` and `steps.py` apply the rules. A rule in JSON:
-
-{"name": "slow", "match": {"api": "EndTxn", "transactional_id": "t"}, "at": "received",
- "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3}
+`Rules` chooses the action for a request or step. The action is applied in `faulty_requests.py` to requests and
+connections, in `faulty_markers.py` to the end of transactions, and in `steps.py` to other steps of the broker.
+`rule_json.py` parses and formats rules.
 """
 
 from __future__ import annotations
 
-import json
-import operator
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.broker.api.error_replies import answers_partitions
-from odradek.broker.control.faults.edits import Edit, edits_as_json, find_field, json_name, parse_edit
-from odradek.broker.control.problems import (
-    Problem,
-    check_known_fields,
-    invalid_field,
-    mapping,
-    text,
-    unknown_field,
-    whole_number,
-)
+from odradek.broker.control.faults.edits import Edit
+from odradek.broker.control.problems import Problem, nearest
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages import REQUESTS, request_class, response_class
-from odradek.protocol.schema import load
 from odradek.protocol.struct import Struct
+
+if TYPE_CHECKING:
+    from odradek.broker.runtime.clock import Timers
+    from odradek.broker.runtime.waiting import Deferred
 
 
 class Point(Enum):
@@ -49,63 +39,15 @@ class Point(Enum):
     LOADING = "loading"  # before a coordinator reads partitions of its topic
 
 
-APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey if key.value in REQUESTS}
-MAX_DELAY_MS = 7 * 24 * 3600 * 1000
-COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # for a string without surrounding spaces
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 REPLY_POINTS = ANSWERED_AT | {Point.REPLYING}
-MARKER_MATCHES = frozenset({"producer_id", "topic", "partition"})
-MATCHES_BY_POINT: Mapping[Point, frozenset[str]] = {  # points that are not listed allow all of MATCHES
-    Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
-    Point.VERIFIED: MARKER_MATCHES | {"transactional_id"},
-    Point.PREPARED: MARKER_MATCHES | {"transactional_id"},
-    Point.MARKER: MARKER_MATCHES,
-    Point.COMPLETED: MARKER_MATCHES | {"transactional_id"},
-    Point.SHARE_STATE: frozenset({"group", "topic", "partition"}),
-    Point.LOADING: frozenset({"topic"}),
-}
-MATCHES = MARKER_MATCHES | {
-    "api",
-    "versions",
-    "client_id",
-    "software",
-    "principal",
-    "transactional_id",
-    "group",
-    "connection",
-    "listener",
-    "node",
-    "when",
-}
-COUNTS = ("after", "every", "times", "probability", "seed")
-ACTIONS = frozenset(
-    {
-        *("error", "partitions", "edit", "delay_ms", "throttle_ms", "hold"),
-        *("slow_bytes_per_s", "drop", "disconnect", "observe"),
-    }
-)
-STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
-POINTS_BY_ACTION: Mapping[
-    str, frozenset[Point]
-] = {  # points at which an action is allowed; actions that are not listed are allowed at all points
-    "edit": frozenset({Point.APPLIED}),
-    "throttle_ms": frozenset({Point.APPLIED}),
-    "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
-    "partitions": ANSWERED_AT,
-    "drop": REPLY_POINTS,
-    "slow_bytes_per_s": REPLY_POINTS,
-    "disconnect": REPLY_POINTS | {Point.ACCEPTED},
-    "delay_ms": REPLY_POINTS | STEPS,
-    "hold": REPLY_POINTS | STEPS | {Point.MARKER},
-}
+BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener", "node")
+BY_NAME = ("transactional_id", "group", "producer_id")
+MAX_LISTED_ELEMENTS = 20  # maximum number of listed waiters per hold, and of listed partitions or topics per waiter
+MANY = 500  # number of waiters; the default size of Kafka's request queue (queued.max.requests)
+WaiterFacts: TypeAlias = Mapping[str, object]  # facts that describe a waiter
+# Resumes a waiter. Returns a Deferred that resolves when the effect is complete, or None if it is already complete.
+Resume: TypeAlias = "Callable[[], Deferred[None] | None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,15 +181,6 @@ class Rule:
     def _is_place(self, topic: str, partition: int | None) -> bool:
         return self.match.get("topic", topic) == topic and self.match.get("partition", partition) == partition
 
-    def as_json(self) -> dict[str, object]:
-        fields = {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
-        if "when" in self.match:
-            fields["match"] = {**mapping(self.source["match"], "match"), "when": _condition_as_json(self.match["when"])}
-        do = mapping(self.source["do"], "do")
-        if "edit" in do:
-            fields["do"] = {**do, "edit": edits_as_json(mapping(do["edit"], "do.edit"))}
-        return {**fields, "unmade": self.failed_edits, "unmade_because": self.edit_failure}
-
     def record_failed_edit(self, why: str) -> None:
         """Takes back a hit, because the edits could not be applied to the response."""
         self.hits -= 1
@@ -255,184 +188,203 @@ class Rule:
         self.edit_failure = why
 
 
-BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener", "node")
-BY_NAME = ("transactional_id", "group", "producer_id")
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    resume: Resume
+    facts: WaiterFacts
+    is_repeated_at_start: bool
 
 
-def parse_rule(value: object, name: str) -> Rule:
-    """Parses a rule. Raises Problem.
+@dataclass(frozen=True, slots=True)
+class ReleaseResult:
+    """The result of releasing a hold: the number of waiters, and Deferreds that resolve when the effects of the release
+    are complete."""
 
-    name  the rule's name if its definition contains none
+    count: int
+    effects: Sequence[Deferred[None]]
+
+
+class Holds:
+    """The waiting requests, markers and steps, by hold name."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[object, _Waiter]] = {}
+
+    def add_waiter(
+        self,
+        name: str,
+        who: object,
+        resume: Resume,
+        point: Point,
+        occurrence: Occurrence,
+        *,
+        is_repeated_at_start: bool = False,
+    ) -> None:
+        """Registers a request, marker or step that waits at this point. Calls `resume` when the hold is released or the
+        broker stops.
+
+        is_repeated_at_start  whether the broker repeats this step after a restart, because the step is recorded in its
+                              log. If so, `resume` is not called when the broker stops, because the rule must still hold
+                              the step back after the restart
+        """
+        waiter = _Waiter(resume, _waiter_facts(point, occurrence), is_repeated_at_start)
+        self._waiting.setdefault(name, {})[who] = waiter
+
+    def remove_waiter(self, name: str, who: object) -> None:
+        self._waiting.get(name, {}).pop(who, None)
+
+    def counts(self) -> dict[str, int]:
+        return {name: len(waiting) for name, waiting in self._waiting.items() if waiting}
+
+    @property
+    def are_many(self) -> bool:
+        """True if so many requests are waiting that requests of disconnected clients should be dropped."""
+        return sum(map(len, self._waiting.values())) > MANY
+
+    def as_json(self) -> list[dict[str, object]]:
+        """Returns, for each hold, the number of waiters and descriptions of the first `MAX_LISTED_ELEMENTS` waiters."""
+        return [
+            {
+                "name": name,
+                "waiting": len(waiting),
+                "who": [each.facts for each in list(waiting.values())[:MAX_LISTED_ELEMENTS]],
+            }
+            for name, waiting in self._waiting.items()
+            if waiting
+        ]
+
+    def release(self, name: str) -> ReleaseResult:
+        """Releases everything that waits at this hold."""
+        waiting = self._waiting.pop(name, {})
+        answers = [each.resume() for each in waiting.values()]
+        return ReleaseResult(len(waiting), [each for each in answers if each is not None])
+
+    def end(self) -> None:
+        """Ends all holds because the broker stops.
+
+        Steps that the broker repeats after its next start are forgotten; all other waiters are released.
+        """
+        for name in self.counts():
+            for each in self._waiting.pop(name).values():
+                if not each.is_repeated_at_start:
+                    each.resume()
+
+
+class Rules:
+    """The rules of one cluster, and everything that waits at their holds.
+
+    by_name  the rules in the order in which they were added
     """
-    fields = mapping(value, "rule")
-    check_known_fields(fields, {"name", "match", "at", "do", "unused", *COUNTS})
-    match = dict(mapping(fields.get("match", {}), "match"))
-    counts = {each: match.pop(each) for each in COUNTS if each in match}
-    counts |= {each: fields[each] for each in COUNTS if each in fields}
-    check_known_fields(match, MATCHES, "match")
-    at = _point(fields.get("at", "received"))
-    check_known_fields(match, MATCHES_BY_POINT.get(at, MATCHES), "match")
-    if fields.get("unused", "ok") != "ok":
-        raise invalid_field("unused", '"ok"')
-    api = _api(match.get("api"))
-    for each in ("client_id", "software", "principal", "transactional_id", "group", "topic", "listener"):
-        if each in match:
-            text(match[each], f"match.{each}")
-    for each in ("producer_id", "partition", "connection", "node"):
-        if each in match:
-            whole_number(match[each], f"match.{each}")
-    probability = counts.get("probability", 1.0)
-    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
-        raise invalid_field("probability", "a number from 0 to 1")
-    if "do" not in fields:
-        raise invalid_field("do", "an object with one of " + ", ".join(sorted(ACTIONS)))
-    return Rule(
-        name=text(fields.get("name", name), "name"),
-        match=match,
-        at=at,
-        do=_action(mapping(fields["do"], "do"), at, api, _versions(match.get("versions"))),
-        source=fields,
-        apis=None if api is None else frozenset({api}),
-        versions=_versions(match.get("versions")),
-        when=_comparisons(match.get("when"), api),
-        after=whole_number(counts.get("after", 0), "after"),
-        every=whole_number(counts.get("every", 1), "every", 1),
-        may_be_unused="unused" in fields,
-        times=None if counts.get("times") is None else whole_number(counts["times"], "times", 1),
-        probability=float(probability),
-        random=Random(whole_number(counts.get("seed", 0), "seed")),
-    )
 
+    def __init__(self, timers: Timers) -> None:
+        self.by_name: dict[str, Rule] = {}
+        self.holds = Holds()
+        self.timers = timers
 
-def _point(value: object) -> Point:
-    names = {each.value: each for each in Point}
-    name = text(value, "at")
-    if name not in names:
-        raise unknown_field("at", name, names)
-    return names[name]
+    def action(self, point: Point, occurrence: Occurrence) -> Action:
+        """Returns the action of the first rule that acts on this request or step and does more than observe it. Returns
+        OBSERVE if there is no such rule.
 
+        All rules for this point count their matches and hits.
+        """
+        found = OBSERVE
+        for rule in self.by_name.values():
+            if rule.at is point and rule.count_match(occurrence) and found.only_observes:
+                found = rule.do
+        return found
 
-def _api(value: object) -> ApiKey | None:
-    if value is None:
-        return None
-    name = text(value, "match.api")
-    if name not in APIS:
-        raise unknown_field("match.api", name, APIS)
-    return APIS[name]
+    def pause(
+        self, point: Point, occurrence: Occurrence, resume: Callable[[], None], *, is_repeated_at_start: bool = False
+    ) -> None:
+        """Applies the rules of a point. Calls `resume` immediately, after a delay, or when a hold is released.
 
-
-def _versions(value: object) -> tuple[int, int] | None:
-    """Parses `match.versions`, such as `3`, `"3"`, `"3-5"` or `"3+"`. Returns the lowest and the highest version."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5})|(\+))?", str(value)) if isinstance(value, str | int) else None
-    if found is None:
-        raise invalid_field("match.versions", 'a version, or a range such as "3-5" or "3+"')
-    first = int(found[1])
-    return first, int(found[2]) if found[2] else 2**15 if found[3] else first
-
-
-def versions_of(api: ApiKey) -> range:
-    return range(request_class(api.value).MIN_VERSION, request_class(api.value).MAX_VERSION + 1)
-
-
-def _comparisons(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
-    if value is None:
-        return ()
-    made = []
-    for each in value if isinstance(value, list) else [value]:
-        found = WHEN.fullmatch(text(each, "match.when").strip())
-        if found is None:
-            raise invalid_field("match.when", "a comparison such as memberEpoch == 0")
-        if api is None:
-            raise Problem(
-                400,
-                "match.when needs match.api, because it refers to fields of a request of that API",
-                field="match.api",
-            )
-        fields = load(request_class(api.value).__module__.rpartition(".")[2]).fields
-        attribute = find_field(fields, found[1], "match.when").attribute
-        try:
-            literal = json.loads(found[3])
-        except (ValueError, RecursionError):
-            raise invalid_field(
-                "match.when", 'a comparison with a JSON value, such as protocolType == "consumer"'
-            ) from None
-        made.append(FieldComparison(attribute, COMPARISONS[found[2]], literal))
-    return tuple(made)
-
-
-def _condition_as_json(value: object) -> object:
-    """Returns `match.when` with field names in the spelling of the control interface's responses."""
-    if isinstance(value, list):
-        return [_condition_as_json(each) for each in value]
-    found = WHEN.fullmatch(str(value))
-    return value if found is None else f"{json_name(found[1])} {found[2]} {found[3]}"
-
-
-def _action(
-    fields: Mapping[str, object], at: Point, api: ApiKey | None, versions: tuple[int, int] | None = None
-) -> Action:
-    check_known_fields(fields, ACTIONS, "do")
-    if not fields:
-        raise invalid_field("do", "one of " + ", ".join(sorted(ACTIONS)))
-    for each in fields:
-        if at not in POINTS_BY_ACTION.get(each, frozenset(Point)):
-            points = ", ".join(sorted(point.value for point in POINTS_BY_ACTION[each]))
-            raise Problem(400, f"do.{each} cannot be used at {at.value}", field="at", allowed=points)
-    for each in ("drop", "observe"):
-        if fields.get(each, True) is not True:
-            raise invalid_field(f"do.{each}", "true")
-    if fields.get("disconnect", True) not in (True, "fin", "rst"):
-        raise invalid_field("do.disconnect", 'true, "fin" or "rst"')
-    partitions = fields.get("partitions")
-    if partitions is not None:
-        if "error" not in fields or not isinstance(partitions, list) or not partitions:
-            raise invalid_field(
-                "do.partitions", "a list of partition numbers, and can be used only together with do.error"
-            )
-        if api is not None and not any(answers_partitions(api, each) for each in versions_of(api)):
-            raise Problem(
-                400, f"answers to {api.kafka_name} do not have an error for each partition", field="do.partitions"
-            )
-        partitions = frozenset(whole_number(each, "do.partitions") for each in partitions)
-    error = None
-    if "error" in fields:
-        name = text(fields["error"], "do.error")
-        if name not in ErrorCode.__members__:
-            raise unknown_field("do.error", name, ErrorCode.__members__)
-        error = ErrorCode[name]
-    return Action(
-        error=error,
-        partitions=partitions,
-        edits=tuple(_edits(fields, api, versions)),
-        delay_ms=whole_number(fields.get("delay_ms", 0), "do.delay_ms", 0, MAX_DELAY_MS),
-        hold=None if "hold" not in fields else text(fields["hold"], "do.hold"),
-        slow_bytes_per_s=None
-        if "slow_bytes_per_s" not in fields
-        else whole_number(fields["slow_bytes_per_s"], "do.slow_bytes_per_s", 1, 2**31 - 1),
-        drops="drop" in fields,
-        disconnects="disconnect" in fields,
-        resets=fields.get("disconnect") == "rst",
-    )
-
-
-def _edits(fields: Mapping[str, object], api: ApiKey | None, versions: tuple[int, int] | None) -> Iterator[Edit]:
-    if "throttle_ms" in fields:
-        if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
-            raise Problem(
-                400,
-                "do.throttle_ms needs match.api with an API whose answers have the field throttleTimeMs",
-                field="match.api",
-            )
-        yield parse_edit(
-            api, "throttleTimeMs", whole_number(fields["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions
+        is_repeated_at_start  see `Holds.add_waiter`
+        """
+        self.pause_for(
+            self.action(point, occurrence), point, occurrence, resume, is_repeated_at_start=is_repeated_at_start
         )
-    if "edit" not in fields:
-        return
-    if api is None:
-        raise Problem(
-            400, "do.edit needs match.api, because it changes fields of an answer of that API", field="match.api"
-        )
-    for path, value in mapping(fields["edit"], "do.edit").items():
-        yield parse_edit(api, path, value, versions)
+
+    def pause_for(
+        self,
+        action: Action,
+        point: Point,
+        occurrence: Occurrence,
+        resume: Callable[[], None],
+        *,
+        is_repeated_at_start: bool = False,
+    ) -> None:
+        """Like `pause`, for an action that `action` has returned."""
+        if action.hold is not None:
+            self.holds.add_waiter(
+                action.hold, object(), resume, point, occurrence, is_repeated_at_start=is_repeated_at_start
+            )
+        elif action.delay_ms:
+            self.timers.after(action.delay_ms, resume)
+        else:
+            resume()
+
+    def release(self, name: str) -> ReleaseResult:
+        """Releases everything that waits at this hold. Raises Problem if neither a rule nor a waiter uses the hold."""
+        declared = {rule.do.hold for rule in self.by_name.values() if rule.do.hold is not None}
+        names = declared | self.holds.counts().keys()
+        if name not in names:
+            raise Problem(404, f"no rule has a hold named {name}{nearest(name, names)}", field="name")
+        return self.holds.release(name)
+
+    def remove(self, name: str | None) -> tuple[list[Rule], Sequence[Deferred[None]]]:
+        """Removes a rule, or all rules if `name` is None. Raises Problem if there is no rule of this name.
+
+        If no other rule uses the hold of a removed rule, everything that waits at the hold is released. Returns the
+        removed rules, and Deferreds that resolve when the effects of these releases are complete.
+        """
+        if name is not None and name not in self.by_name:
+            raise Problem(404, f"there is no rule named {name}")
+        removed = list(self.by_name.values()) if name is None else [self.by_name[name]]
+        for rule in removed:
+            del self.by_name[rule.name]
+        remaining = {rule.do.hold for rule in self.by_name.values()}
+        effects: list[Deferred[None]] = []
+        for rule in removed:
+            if rule.do.hold is not None and rule.do.hold not in remaining:
+                effects += self.holds.release(rule.do.hold).effects
+        return removed, effects
+
+    def refuses_for_good(self, occurrence: Occurrence) -> bool:
+        """Returns whether a rule refuses this marker, and will refuse every retry until the rule is removed."""
+        for rule in self.by_name.values():
+            if rule.at is Point.MARKER and rule.acts_on(occurrence) and not rule.do.only_observes:
+                return rule.do.error is not None and rule.acts_always
+        return False
+
+    def record_failed_edit(self, action: Action, why: str) -> None:
+        """Takes back the hit of the rule with this action, because its edits could not be applied to the response."""
+        for rule in self.by_name.values():
+            if rule.do is action:
+                rule.record_failed_edit(why)
+
+    def places(self, occurrence: Occurrence, action: Action) -> set[tuple[str, int | None]]:
+        """Returns the partitions of a request to which an action applies."""
+        topics = {rule.match.get("topic") for rule in self.by_name.values() if rule.do is action} - {None}
+        numbers = action.partitions or ()
+        return {
+            (topic, index) for topic, index in occurrence.places if index in numbers and (not topics or topic in topics)
+        }
+
+
+def _waiter_facts(point: Point, occurrence: Occurrence) -> WaiterFacts:
+    """Describes a waiter by its point, and by the client, transaction, group and partitions of its request or step."""
+    facts: dict[str, object] = {"at": point.value}
+    if occurrence.api is not None:
+        facts["api"] = occurrence.api.kafka_name
+    connection = occurrence.connection_facts
+    facts |= {name: connection[name] for name in ("client_id", "connection") if connection.get(name) is not None}
+    for name in ("transactional_id", "group", "producer_id"):
+        values = [each for each in occurrence.field_values.get(name, ()) if each not in (None, "", -1)]
+        if len(values) == 1:
+            facts[name] = values[0]
+    partitions = sorted((topic, index) for topic, index in occurrence.places if index is not None)
+    topics = sorted({topic for topic, _ in occurrence.places} - {topic for topic, _ in partitions})
+    facts["partitions"] = [f"{topic}-{index}" for topic, index in partitions][:MAX_LISTED_ELEMENTS]
+    if topics:
+        facts["topics"] = topics[:MAX_LISTED_ELEMENTS]
+    return facts

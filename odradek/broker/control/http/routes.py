@@ -16,6 +16,7 @@ from aiohttp import web
 from odradek.broker.control.clusters.clusters import DEFAULT
 from odradek.broker.control.clusters.releases import release_named
 from odradek.broker.control.clusters.seeding import parse_seed, seed_cluster
+from odradek.broker.control.faults.rule_json import rule_as_json
 from odradek.broker.control.http.fields import SentFields, read_fields, read_json
 from odradek.broker.control.http.live_recording import send_recording
 from odradek.broker.control.http.request_events import EventCursor, send_requests
@@ -317,7 +318,7 @@ async def cut_off(cluster: Cluster, request: web.Request, found: SentFields) -> 
         "match": {"node": node, "client_id": client_id},
         "do": {"disconnect": True},
     }
-    return [each.as_json() for each in cluster.faults.add(rule)]
+    return [rule_as_json(each) for each in cluster.faults.add(rule)]
 
 
 async def move_leader(cluster: Cluster, request: web.Request, found: SentFields) -> object:
@@ -377,25 +378,25 @@ async def move_coordinator(cluster: Cluster, request: web.Request, found: SentFi
 
 
 async def faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    return [rule.as_json() for rule in cluster.faults.rules.values()]
+    return [rule_as_json(rule) for rule in cluster.faults.rules.by_name.values()]
 
 
 async def add_faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    return [rule.as_json() for rule in cluster.faults.add(await read_json(request))]
+    return [rule_as_json(rule) for rule in cluster.faults.add(await read_json(request))]
 
 
 async def remove_faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     removed, effects = cluster.faults.remove(request.match_info.get("name"))
     await wait_for_effects(cluster, effects)
-    return [rule.as_json() for rule in removed]
+    return [rule_as_json(rule) for rule in removed]
 
 
 async def holds(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    return cluster.faults.holds.as_json()
+    return cluster.faults.rules.holds.as_json()
 
 
 async def release(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    released = cluster.faults.release(request.match_info["name"])
+    released = cluster.faults.rules.release(request.match_info["name"])
     await wait_for_effects(cluster, released.effects)
     return {"released": released.count}
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from odradek.broker.control.clusters.clusters import DEFAULT
+from odradek.broker.control.faults.rule_json import rule_as_json
 from odradek.broker.control.problems import Problem
 from odradek.broker.http.page.served import SHOWN, ViewedBroker
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -34,7 +35,7 @@ class PageClusters:
 
     def show(self, name: str) -> View:
         cluster = self._get(name)
-        rules = cluster.faults.rules.values()
+        rules = cluster.faults.rules.by_name.values()
         return {
             **row(cluster),
             "is_default": cluster.id == DEFAULT,
@@ -42,12 +43,12 @@ class PageClusters:
             "checkpoints": sorted(cluster.checkpoints),
             "now_ms": cluster.time.now_ms(),
             "rule_list": [rule_row(each) for each in list(rules)[:SHOWN]],
-            "hold_list": cast("list[View]", cluster.faults.holds.as_json()[:SHOWN]),
+            "hold_list": cast("list[View]", cluster.faults.rules.holds.as_json()[:SHOWN]),
         }
 
     def broker_of(self, name: str, default: ViewedBroker) -> ViewedBroker:
         cluster = self._get(name or DEFAULT)
-        holds = cast("Callable[[], list[View]]", cluster.faults.holds.as_json)
+        holds = cast("Callable[[], list[View]]", cluster.faults.rules.holds.as_json)
         if cluster.id == DEFAULT:
             return replace(default, clusters=self, holds=holds)
         serving, nodes = cluster.serving, cluster.nodes
@@ -80,9 +81,9 @@ def row(cluster: Cluster) -> dict[str, JsonValue]:
         "nodes": len(cluster.node_ids),
         "ttl_s": cluster.ttl_s,
         "frozen": cluster.time.is_frozen,
-        "rules": len(faults.rules),
-        "unused": sum(is_unused(rule) for rule in faults.rules.values()),
-        "waiting": sum(faults.holds.counts().values()),
+        "rules": len(faults.rules.by_name),
+        "unused": sum(is_unused(rule) for rule in faults.rules.by_name.values()),
+        "waiting": sum(faults.rules.holds.counts().values()),
     }
 
 
@@ -93,7 +94,7 @@ def is_unused(rule: Rule) -> bool:
 
 
 def rule_row(rule: Rule) -> JsonValue:
-    facts = cast("View", rule.as_json())
+    facts = cast("View", rule_as_json(rule))
     return {
         "name": rule.name,
         "at": rule.at.value,

@@ -141,15 +141,15 @@ def _topic(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
 
 
 def _fault(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
-    rule = cluster.faults.rules.get(str(condition["fault"]))
+    rule = cluster.faults.rules.by_name.get(str(condition["fault"]))
     if rule is None:
-        raise unknown_field("fault", str(condition["fault"]), cluster.faults.rules)
+        raise unknown_field("fault", str(condition["fault"]), cluster.faults.rules.by_name)
     found: Facts = {"fault": rule.name, "hits": rule.hits, "matched": rule.matched}
     return {**found, "unmade_because": rule.edit_failure} if rule.failed_edits else found
 
 
 def _hold(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
-    return {"hold": condition["hold"], "waiting": cluster.faults.holds.counts().get(str(condition["hold"]), 0)}
+    return {"hold": condition["hold"], "waiting": cluster.faults.rules.holds.counts().get(str(condition["hold"]), 0)}
 
 
 def _member(cluster: Cluster, condition: Mapping[str, object]) -> Facts:

@@ -135,12 +135,12 @@ async def bring_about(cluster: Cluster, name: str, values: Mapping[str, object])
     if preset is None:
         raise unknown_field("preset", name, PRESETS)
     parameters = Parameters(values, preset.defaults)
-    known = set(cluster.faults.rules)
+    known = set(cluster.faults.rules.by_name)
     try:
         async with cluster.change():
             return await preset.bring_about(PresetClient(cluster), parameters)
     except Problem:
-        for rule in cluster.faults.rules.keys() - known:
+        for rule in cluster.faults.rules.by_name.keys() - known:
             if rule.startswith(f"{name} "):
                 cluster.faults.remove(rule)
         raise

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from odradek.broker.control.faults.faults import Faults
-from odradek.broker.control.faults.steps import FaultyMarkers
+from odradek.broker.control.faults.faulty_markers import FaultyMarkers
 from odradek.broker.coordinators.transaction_markers import OnWritten, TxnMarker
 from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.protocol.errors import ErrorCode
@@ -37,14 +37,14 @@ def test_a_topic_that_is_created_again_is_another_one() -> None:
     faults = Faults(ControlledTime(loop), loop.time)
     faults.add({"at": "marker", "match": {"topic": "orders"}, "do": {"hold": "marker"}})
     writer = RefusingWriter()
-    markers = FaultyMarkers(writer, faults)
+    markers = FaultyMarkers(writer, faults.rules)
     told: list[object] = []
     markers.write([MARKER], told.append)
-    assert (writer.marker_count, faults.holds.counts()) == (0, {"marker": 1})
-    faults.release("marker")
+    assert (writer.marker_count, faults.rules.holds.counts()) == (0, {"marker": 1})
+    faults.rules.release("marker")
     markers.write([MARKER], told.append)  # the rule does not hold the retry
-    assert (writer.marker_count, faults.holds.counts()) == (2, {})
+    assert (writer.marker_count, faults.rules.holds.counts()) == (2, {})
     markers.topic_deleted("orders")
     markers.write([MARKER], told.append)
-    assert (writer.marker_count, faults.holds.counts()) == (2, {"marker": 1})
+    assert (writer.marker_count, faults.rules.holds.counts()) == (2, {"marker": 1})
     loop.close()

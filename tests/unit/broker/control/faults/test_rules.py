@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.control.faults.edits import EditNotApplied, apply_edits
-from odradek.broker.control.faults.rules import Occurrence, Point, Rule, parse_rule
+from odradek.broker.control.faults.rule_json import parse_rule, rule_as_json
+from odradek.broker.control.faults.rules import Occurrence, Point, Rule
 from odradek.broker.control.faults.sightings import named_in, places_in
 from odradek.broker.control.problems import Problem
 from odradek.protocol.api_keys import ApiKey
@@ -304,7 +305,7 @@ def test_a_field_is_understood_in_each_spelling_and_answered_in_one(path: str) -
     (edit,) = one.do.edits
     edit.apply(answer, 12)
     assert answer.topics[0].error_code == 3
-    told = one.as_json()
+    told = rule_as_json(one)
     assert told["do"] == {"edit": {"topics[0].errorCode": 3}}
     assert told["match"] == {
         "api": "Metadata",
@@ -328,7 +329,7 @@ def test_a_hit_is_taken_back_where_the_edit_cannot_be_made() -> None:
     assert one.count_match(request)
     assert not one.count_match(request)
     one.record_failed_edit("the request has no answer")
-    told = one.as_json()
+    told = rule_as_json(one)
     assert (told["hits"], told["unmade"], told["unmade_because"]) == (0, 1, "the request has no answer")
     assert one.count_match(request)
 

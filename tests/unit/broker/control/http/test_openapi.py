@@ -8,7 +8,8 @@ from aiohttp import web
 
 from odradek.broker.control.clusters.chosen_listeners import MAX_LISTENERS, MAX_USERS
 from odradek.broker.control.clusters.clusters import Clusters
-from odradek.broker.control.faults.rules import ACTIONS, COUNTS, MATCHES, Point, parse_rule
+from odradek.broker.control.faults.rule_json import ACTIONS, COUNTS, MATCHES, parse_rule, rule_as_json
+from odradek.broker.control.faults.rules import Point
 from odradek.broker.control.http.routes import add_control, served_document
 from odradek.broker.control.http.waiting import KINDS
 from odradek.broker.control.nodes.nodes import MAX_NODES
@@ -66,7 +67,7 @@ def test_the_document_names_what_a_rule_may_say() -> None:
 
 
 def test_the_document_names_what_a_rule_is_answered_with() -> None:
-    told = parse_rule({"do": {"observe": True}}, "n").as_json()
+    told = rule_as_json(parse_rule({"do": {"observe": True}}, "n"))
     assert set(rules.REPORTED_RULE["required"]) == told.keys()
     assert rules.REPORTED_RULE["properties"].keys() - rules.RULE["properties"].keys() == {
         *("matched", "hits", "unmade", "unmade_because")
