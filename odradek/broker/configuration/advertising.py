@@ -33,7 +33,7 @@ class Networks:
 
     @classmethod
     def of_routes(cls, text: str) -> "Networks":
-        """Parses the contents of Linux's /proc/net/route. The addresses in that file are hexadecimal, in little-endian
+        """Parses the contents of Linux's /proc/net/route. The addresses in this file are hexadecimal, in little-endian
         byte order."""
         networks, gateways = [], set()
         for line in text.splitlines()[1:]:
@@ -66,7 +66,7 @@ def _ip(address: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionAddresses:
-    """The listener of a connection, and the addresses of both ends."""
+    """The listener of a connection, and the addresses of its two ends."""
 
     listener: str
     local: Address

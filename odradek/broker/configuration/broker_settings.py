@@ -38,8 +38,8 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 
 # fmt: off
 class BrokerSettings:
-    """The settings that this broker uses, in Kafka's order. Attributes have the names of the settings, with `_` for
-    `.`.
+    """The settings that this broker uses, in Kafka's order. Each attribute is named after its setting, with `_` instead
+    of `.`.
 
     A row holds the type, the default, the documentation, the rule for values, and whether AlterConfigs may change the
     setting while the broker runs. The `ssl` and `sasl` settings, and some `connections` settings, can also be set for a

@@ -157,7 +157,7 @@ class BrokerConfig(BrokerSettings):
     def current_text(self, name: str, changed: Mapping[str, str | None] | None = None) -> str | None:
         """Returns the value of a setting as text, or None if it is unset and has no default.
 
-        changed: changes to this broker's own settings that AlterConfigs is about to make, where None removes a setting
+        changed: changes to this broker's own settings that AlterConfigs is about to make; None removes a setting
         """
         changed = changed or {}
         text = changed.get(name)

@@ -40,7 +40,7 @@ class ConfigSource(Enum):
     TOPIC = 1
     DYNAMIC_BROKER = 2
     DYNAMIC_DEFAULT = 3
-    GIVEN = 4  # Kafka's name is STATIC_BROKER_CONFIG
+    GIVEN = 4  # STATIC_BROKER_CONFIG in Kafka
     DEFAULT = 5
     BROKER_LOGGER = 6
     CLIENT_METRICS = 7
@@ -87,8 +87,8 @@ def describe_topic(
 def effective_topic_settings(
     config: BrokerConfig, overrides: Mapping[str, str], rules: KafkaRules = NEWEST
 ) -> list[DescribedConfig]:
-    """Returns the settings of a topic as CreateTopics describes them. Each setting has the source of its value, but no
-    synonyms. The topic's own values are exactly as the client gave them."""
+    """Returns the settings of a topic as CreateTopics describes them. Each setting includes the source of its value but
+    no synonyms. The topic's own values are exactly as the client sent them."""
     defaults = config.topic_defaults()
     described = []
     for setting in _shown_of_topic(overrides, rules):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# Variables of the apache/kafka image and of older images that are not broker settings.
+# Environment variables of the apache/kafka image and of older images that do not set broker settings.
 NOT_SETTINGS = frozenset(
     {
         "KAFKA_CREATE_TOPICS",  # odradek/seeds/short_forms.py reads this variable and KAFKA_CREATE_TOPICS_SEPARATOR

@@ -220,8 +220,8 @@ Rule: TypeAlias = ValueRule | None
 
 
 class SettingRow(Generic[T]):
-    """A descriptor that forms a row in a class of settings. The name of the setting is the name of the attribute, with
-    `.` for `_`. The value of the attribute is a `T`."""
+    """A descriptor that forms a row in a class of settings. The setting is named after the attribute, with `.` instead
+    of `_`. The value of the attribute is a `T`."""
 
     __slots__ = ("setting",)
 

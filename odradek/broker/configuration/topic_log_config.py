@@ -36,7 +36,7 @@ def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], produc
 
 
 def known_overrides(overrides: Mapping[str, str], rules: KafkaRules) -> Mapping[str, str]:
-    """Returns those settings of a topic that the emulated release has."""
+    """Returns the settings of a topic that exist in the emulated release."""
     if all(is_known(name, TOPIC_SETTINGS, rules) for name in overrides):
         return overrides
     return {name: text for name, text in overrides.items() if is_known(name, TOPIC_SETTINGS, rules)}

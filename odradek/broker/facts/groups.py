@@ -38,7 +38,7 @@ class MemberFacts(NamedTuple):
 
 
 class GroupFacts(NamedTuple):
-    """A group as the describe request of its type reports it. `epoch` is None for a classic group."""
+    """A group, as reported by the describe request for its type. `epoch` is None for a classic group."""
 
     id: str
     type: str
@@ -135,7 +135,7 @@ def decode_assignment(assignment: bytes) -> list[tuple[str, list[int]]]:
 class GroupPosition(NamedTuple):
     """A group's position in one partition.
 
-    committed  None if the partition is assigned to a member, but the group has committed no offset in it
+    committed  None if the partition is assigned to a member, but the group has not committed an offset for it
     end        the high watermark, or None if the partition no longer exists
     lag        None if there is no committed offset or the partition no longer exists
     """

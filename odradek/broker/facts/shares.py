@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class RecordRange(NamedTuple):
     """Adjacent records of a share partition in the same state. `producer_id` identifies the transaction in which their
-    acknowledgement is pending; it is None if there is no such transaction."""
+    acknowledgement is pending, and is None if there is no such transaction."""
 
     first_offset: int
     last_offset: int

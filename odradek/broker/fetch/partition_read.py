@@ -20,11 +20,11 @@ UNKNOWN_OFFSET: Final = -1
 
 
 class PartitionAnswer:
-    """The part of a Fetch response that belongs to one partition.
+    """One partition's part of a Fetch response.
 
     size_bytes    size of the records
     partition     the partition that the records come from; None if there are no records
-    ends_waiting  the response must be sent immediately, however few bytes it has
+    ends_waiting  the response must be sent immediately, however small it is
     """
 
     __slots__ = ("data", "ends_waiting", "partition", "size_bytes")

@@ -85,7 +85,7 @@ class FetchPartition:
 
     @property
     def size_bytes(self) -> int:
-        """Upper bound of the memory used by this partition. Partitions of the same topic may share the topic's name."""
+        """Upper bound on the memory used by this partition. Partitions of the same topic may share the topic's name."""
         return PARTITION_BYTES + getsizeof(self.topic)
 
     def update(self, requested: "FetchPartition") -> None:
@@ -124,7 +124,7 @@ class FetchSession:
 
 class Fetch:
     """One fetch, from request to response. The caller reads from each of `partitions`, and passes the results to
-    `finish`, which selects those to send."""
+    `finish`, which selects the results to send."""
 
     __slots__ = ("partitions",)
 
@@ -247,8 +247,7 @@ def next_epoch(epoch: int) -> int:
 class FetchSessions:
     """All fetch sessions of this broker: at most `max_sessions` sessions, using at most `max_bytes` in total.
 
-    `new_session_id` returns a random number from 1 to MAX_SESSION_ID. The function is called again if that id is
-    already in use.
+    `new_session_id` returns a random number from 1 to MAX_SESSION_ID, and is called again if that id is already in use.
     """
 
     def __init__(

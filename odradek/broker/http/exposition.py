@@ -54,7 +54,7 @@ COUNTED = {  # names of Kafka's group metrics, without the suffix `-count`
     "streams-group-topology-description-cleanup-cycle": "Searches for groups that expire with their descriptions",
     "streams-group-topology-description-cleanup-eligible": "Groups that expired with their descriptions",
 }
-RUNNING = 3  # the number that Kafka uses for the broker state RUNNING
+RUNNING = 3  # Kafka's number for the broker state RUNNING
 
 # Maps each quota key to the type of Kafka's MBean, the name of the rate metric, and the help text of the rate metric.
 QUOTAS = {
@@ -180,8 +180,8 @@ def logins(measures: Measures) -> Families:
 
 
 def quotas(measures: Measures) -> Families:
-    """Yields the metrics of the quotas in use. As in Kafka, the label for the user or client id is empty if the quota
-    does not depend on the user or client id."""
+    """Yields the metrics of the quotas in use. As in Kafka, the user or client id label is empty if the quota does not
+    depend on the user or client id."""
     labels = ("user", "client_id")
     for key, (name, rate_name, help_) in QUOTAS.items():
         prefix = f"kafka_server_{name}"

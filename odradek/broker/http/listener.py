@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.control")
 
 BACKLOG = 16
-KEPT = 200  # number of recent warnings that the page can show
+KEPT = 200  # number of recent warnings that are kept for the page
 CLOSED = -1  # file descriptor of a closed socket
 ANY_FREE_PORT, NO_HTTP = 0, -1
 

@@ -43,7 +43,7 @@ METRICS = "metrics"  # name under which the loop watch reports this work
 MAX_PENDING = 200  # maximum number of rows for share partitions and transactions; totals also include the omitted rows
 MAX_LAGS = 1000  # maximum number of groups for which the lag is computed
 SHARE = "share"
-LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
+LATE_AFTER_MS = 5 * 60 * 1000  # a transaction is late if it is this much older than transaction.max.timeout.ms
 
 
 class Traffic(NamedTuple):
@@ -119,7 +119,7 @@ class QuotaMeasure(NamedTuple):
 
 
 class PartitionMeasure(NamedTuple):
-    """Measures of one partition's log.
+    """Metrics of one partition's log.
 
     stable_lag  number of records between the last stable offset and the high watermark, for which read_committed
                 consumers wait
@@ -143,14 +143,15 @@ class PartitionMeasure(NamedTuple):
 
 
 class LagMeasure(NamedTuple):
-    """The lag of one group, computed as on the page and by `odradek groups` (`odradek.protocol.lag`)."""
+    """The lag of one group, computed in the same way as on the page and by `odradek groups`
+    (`odradek.protocol.lag`)."""
 
     group: str
     lag: GroupLag
 
 
 class GroupMeasure(NamedTuple):
-    """Measures of all groups.
+    """Metrics of all groups.
 
     offsets     number of committed offsets of groups of all types
     rebalances  number of rebalances by type of group; see `GroupCore.rebalances`
@@ -169,7 +170,7 @@ class GroupMeasure(NamedTuple):
 
 
 class TransactionMeasure(NamedTuple):
-    """Measures of all transactional ids.
+    """Metrics of all transactional ids.
 
     ids_by_state      number of ids in each state
     open_time_max_ms  age of the oldest open transaction
@@ -225,7 +226,7 @@ class ShareMeasure(NamedTuple):
 
 
 class DiskMeasure(NamedTuple):
-    """Measures of the disk.
+    """Metrics of the disk.
 
     sync_ms    total time of the fdatasyncs of partitions
     synced_in  number of fdatasyncs by duration, see `LogSyncs`
@@ -250,7 +251,7 @@ class BlockingMeasure(NamedTuple):
 
 
 class LoopMeasure(NamedTuple):
-    """Measures of the event loop.
+    """Metrics of the event loop.
 
     late_ms   total delay of the loop's ticks
     late_by   number of ticks by delay, see `LoopWatch`
@@ -285,9 +286,10 @@ class Measures:
 
 
 async def measure(broker: Broker, traffic: Traffic) -> Measures:
-    """Collects all measures.
+    """Collects all metrics.
 
-    Clients are served in the meantime, so the measures are not from a single moment, and may include deleted objects.
+    Clients are served in the meantime, so the metrics do not all reflect the same moment, and may include deleted
+    objects.
     """
     now_ms = broker.clock.now_ms()
     late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS

@@ -107,4 +107,4 @@ def client_of_the_broker(broker: Broker) -> InProcessClient:
     return InProcessClient(dispatcher, "127.0.0.1", 0)
 
 
-CONNECTION_IDS = count(-1, -1)  # negative, because the ids of real connections are positive
+CONNECTION_IDS = count(-1, -1)  # negative, because the ids of network connections are positive

@@ -123,7 +123,7 @@ def at_once(action: Callable[[], None]) -> None:
 
 
 class ClusterMetadata:
-    """The metadata log and its image. Created by `opening`. Must only be used on the thread of the event loop."""
+    """The metadata log and its image. Created by `opening`. Must be used only on the event loop's thread."""
 
     def __init__(
         self,

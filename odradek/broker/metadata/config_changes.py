@@ -94,7 +94,7 @@ def check_changes(changes: Sequence[SettingChange]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     known = {operation.value for operation in ConfigOperation}
     if any(one.operation not in known for one in changes):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # the error of Kafka 4.3.1
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka 4.3.1 returns the same error
 
 
 def _alter(

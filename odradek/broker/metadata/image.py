@@ -64,8 +64,8 @@ NOBODY: Final[list[int]] = []  # shared by all partitions without eligible leade
 
 @dataclass(slots=True)
 class PartitionImage:
-    """The state of a partition. `leader` is None if the partition has no leader. The lists are replaced, never
-    modified."""
+    """The state of a partition. `leader` is None if the partition has no leader. The lists are never modified, only
+    replaced."""
 
     partition_id: int
     leader: int | None
@@ -114,7 +114,7 @@ class MetadataImage:
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
-        self.names_by_collision_key: dict[str, str] = {}  # topic names, to detect names that collide
+        self.names_by_collision_key: dict[str, str] = {}  # topic names by `collision_key`, to detect names that collide
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.features: dict[str, int] = {}  # finalised levels; a missing feature has level 0
         self.acknowledges_in_transactions = False

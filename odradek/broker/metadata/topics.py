@@ -197,7 +197,7 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
     if count < 1:
         what = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
-    # Only current nodes count. Other brokers may be registered in the log, but get no replicas.
+    # Only current nodes count. Other brokers may be registered in the log, but receive no replicas.
     most = 1 + len(node.other_ids)
     if factor > most:
         what = (
@@ -324,7 +324,7 @@ def _add_partitions(image: MetadataImage, wish: PartitionIncrease, node: Node, r
         )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     if added > room:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # the error of Kafka 4.3.1
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka 4.3.1 returns the same error
     replica_lists: Sequence[Sequence[int]] = [[node.node_id]] * added
     if wish.assignments is not None:
         for replicas in wish.assignments:

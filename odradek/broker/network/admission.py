@@ -68,7 +68,7 @@ class ConnectionQuota:
         return Admission.ACCEPTED
 
     def is_full_for(self, ip: str) -> bool:
-        """Returns whether this address has reached its limit of connections."""
+        """Returns whether this address has reached its maximum number of connections."""
         allowed = self.limits.max_connections_per_ip_overrides.get(ip, self.limits.max_connections_per_ip)
         return allowed is not None and self._per_ip.get(ip, 0) >= allowed
 

@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._needed_bytes = 0
         # Frames, with their length fields, that wait to be handled. Reading is paused in the meantime.
         self._backlog: memoryview | None = None
-        # Whether the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
+        # Set if the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
         self._is_paid = False
         # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that waits
         # for earlier responses.
@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_data(self, data: memoryview) -> None:
         """Handles the frames in `data`. Stores the frames that have to wait, and an incomplete frame at the end.
 
-        If `data` is read-only, it lies in the shared buffer, which is overwritten after this method has returned.
+        If `data` is read-only, it is part of the shared buffer, which is overwritten after this method has returned.
         """
         server, info = self._server, self.info
         position, end, handled, began_s = 0, len(data), 0, 0.0
@@ -336,7 +336,8 @@ class Connection(asyncio.BufferedProtocol):
         memoryview(self._partial)[: self._filled] = received  # without the memoryview, the bytes would be copied twice
 
     def _must_wait(self, data: memoryview, start: int, size: int) -> bool:
-        """Returns whether the request in `data` has to wait for earlier responses, or because the peer is throttled."""
+        """Returns whether the request in `data` has to wait, either for earlier responses or because the peer is
+        throttled."""
         if not self._takes_requests:
             return True
         if not self._in_flight:
@@ -488,7 +489,7 @@ class Connection(asyncio.BufferedProtocol):
         self._park(reply)
 
     def _hang_up(self, reason: str) -> None:
-        """Closes the connection, as Kafka does after bytes that it cannot parse. Earlier requests are still
+        """Closes the connection, as Kafka does if it cannot parse the received bytes. Earlier requests are still
         answered."""
         log.info("disconnecting %s:%d: %s", self.info.client_host, self.info.client_port, reason)
         self._stop_reading()

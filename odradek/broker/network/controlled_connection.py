@@ -153,7 +153,7 @@ class ControlledConnection(Connection):
     def _write(self, chunks: list[Chunk]) -> None:
         if self.observers:
             self._notify_observers(chunks)
-        # This code repeats `Connection._write`, because a call would add 0.5 % to the instructions of a small request.
+        # This code repeats `Connection._write`, because a call would add 0.5 % to the instructions for a small request.
         transport = self._transport
         if not chunks or transport is None:
             return

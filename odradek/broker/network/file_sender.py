@@ -36,7 +36,7 @@ class UnsentChunks:
         self._sent_bytes = 0  # number of sent bytes of that chunk
 
     def next(self) -> list[Buffer] | FileSlice | None:
-        """Returns buffers to send in one call, or a part of a file, or None at the end."""
+        """Returns buffers to send in one call, or a part of a file, or None if everything has been sent."""
         chunks, at, sent_bytes = self._chunks, self._at, self._sent_bytes
         if at == len(chunks):
             return None
@@ -74,7 +74,7 @@ class FileSenderConnection(Protocol):
     """The part of a connection that its file sender uses."""
 
     def still_sending(self) -> None:
-        """Called when the peer has read bytes, so that the connection counts as active."""
+        """Called when the peer has read bytes, so that the connection is considered active."""
 
     def abort(self) -> None: ...
 

@@ -62,7 +62,7 @@ class PacedClock(Protocol):
 
 
 class RecentExchanges:
-    """The last exchanges of one cluster, across its restarts: at most MAX_EXCHANGES, and at most MAX_BYTES in
+    """The most recent exchanges of one cluster, across its restarts: at most MAX_EXCHANGES, and at most MAX_BYTES in
     total."""
 
     __slots__ = ("clients", "dropped", "exchanges", "now_s", "stored_bytes", "time")
@@ -74,7 +74,7 @@ class RecentExchanges:
         self.exchanges: deque[RecentExchange] = deque()
         self.stored_bytes = 0
         self.dropped = 0  # number of the last exchange that was dropped
-        self.clients: dict[int, ObservedClient] = {}  # by the `id` of the connection's ConnectionInfo
+        self.clients: dict[int, ObservedClient] = {}  # clients by the `id` of their connection's ConnectionInfo
 
     def observe(self, connection: ControlledConnection) -> ObservedClient:
         return ObservedClient(self, connection)

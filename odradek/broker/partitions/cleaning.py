@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-REPLACEMENT_RETRY_MS = 20  # delay before retrying a replacement that a running sync has prevented
+REPLACEMENT_RETRY_MS = 20  # delay before retrying a replacement that was prevented by a running sync
 
 
 class CleaningStopped(Exception):

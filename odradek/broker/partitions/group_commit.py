@@ -72,7 +72,7 @@ class AppendFlush:
     ) -> None:
         """Creates a flush with no partitions to write.
 
-        soon   schedules an action after those that the loop has already queued, as `loop.call_soon` does
+        soon   schedules an action after the actions that the loop has already queued, as `loop.call_soon` does
         timed  wraps the writes of a turn so that their duration is measured
         """
         self._soon = soon

@@ -219,8 +219,8 @@ def expire_producers(partition: Partition, now_ms: int) -> None:
 
 
 class FlushByTime:
-    """Syncs logs whose oldest unsynced data is at least `flush.ms` old. The age counts from the visit that first found
-    this data."""
+    """Syncs logs whose oldest unsynced data is at least `flush.ms` old. The age is measured from the visit that first
+    found the data."""
 
     def __init__(self) -> None:
         # Each value is a pair of the synced offset and the time of the visit that first found this offset.

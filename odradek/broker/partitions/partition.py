@@ -71,7 +71,7 @@ class Partition:
         self._unsynced_bytes = 0  # bytes that have been written, but cannot be read before a sync
         self._synced_bytes = 0  # bytes that a sync has made readable, but that have not been reported to parked fetches
         self.bytes_in = self.bytes_out = 0  # bytes appended and read since this process opened the partition
-        self.first_end_offset = log.log_end_offset  # the end offset when this process opened the partition
+        self.first_end_offset = log.log_end_offset  # the log end offset when this process opened the partition
         # Pairs of an end offset that must be on disk, and an action to call when it is, in ascending order of offset.
         # The attribute is None until an append has to wait, because an empty deque takes 0.7 KiB.
         self._unsynced: deque[tuple[int, OnDone]] | None = None

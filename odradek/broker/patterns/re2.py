@@ -98,8 +98,8 @@ class Pattern:
                 return bool(done.value)
 
     def steps(self, text: str) -> Generator[None, None, bool]:
-        """Like `matches`, but a generator that yields once for every WORK_PER_STEP units of work. The number of yields
-        therefore measures the work."""
+        """Like `matches`, but yields once for every WORK_PER_STEP units of work. The number of yields therefore
+        measures the work."""
         pause_at = self.work + WORK_PER_STEP
         by_shift, by_jump = 0, self._start  # positions reached by a shift, and positions whose jumps must be followed
         before = ""

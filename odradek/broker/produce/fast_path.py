@@ -97,7 +97,7 @@ class ProduceFastPath:
         """Writes the batch of an ordinary request. Returns None if anything is unusual or invalid. In that case nothing
         has changed, except that the transaction coordinator may have been requested to verify the batch."""
         head_at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
-        head = bytes(frame[head_at : head_at + HEAD_BYTES])  # indexing a memoryview is three times as slow
+        head = bytes(frame[head_at : head_at + HEAD_BYTES])  # indexing a memoryview takes three times as long
         try:
             tags, id_size = head[0], head[1]
             at = 1 + id_size if id_size else 2
@@ -250,7 +250,7 @@ class QuickReply:
         self._on_done = None
 
     def chunks(self) -> list[Chunk]:
-        """Returns the response exactly as the codec would encode it, and adds to the metrics of the API."""
+        """Returns the response exactly as the codec would encode it, and updates the metrics of the API."""
         route = self._fast_path.route
         now_s = perf_counter()
         route.remote_s += now_s - self.parked_s

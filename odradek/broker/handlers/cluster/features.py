@@ -133,7 +133,7 @@ async def update_features(
 
 
 async def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, validate_only: bool) -> None:
-    """Prepares updates that disable acknowledgements in transactions. Stops new acknowledgements, and records the
+    """Prepares for updates that disable acknowledgements in transactions. Stops new acknowledgements, and records the
     effects of markers for readers that do not understand markers.
 
     Does nothing if the updates will be refused because of pending acknowledgements.

@@ -7,7 +7,7 @@ on the group or transactional id. Share partitions, which only brokers look up, 
 The coordinator is always this broker, but its internal topic must exist first. The first request for a group creates
 `__consumer_offsets`, the first request for a transactional id creates `__transaction_state`, and the first request for
 a share partition creates `__share_group_state`. Kafka responds with COORDINATOR_NOT_AVAILABLE until the topic exists.
-In this broker, the response waits for the topic.
+This broker responds when the topic exists.
 """
 
 from __future__ import annotations

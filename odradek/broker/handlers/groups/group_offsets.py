@@ -188,7 +188,7 @@ def _offset_delete(
         if existing:
             accepted.topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
         yield
-    # The group is checked even if no partition is left, because an error of the group applies to the whole response.
+    # The group is checked even if no partitions are left, because a group error applies to the whole response.
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     return broker.groups.shard_for(request.group_id).submit(

@@ -171,7 +171,7 @@ async def _create_internal_topics(
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS
     }
     names = [topic.name for topic in topics]
-    with suppress(KafkaError):  # `__consumer_offsets` may have been deleted, and all groups with it
+    with suppress(KafkaError):  # `__consumer_offsets` may have been deleted together with all groups
         broker.groups.shard_for(group_id).submit_maintenance(
             lambda core, now_ms: core.internal_topics_created(group_id, names, failures, now_ms)
         )

@@ -109,8 +109,7 @@ def producers_of(context: RequestContext, broker: HandlerBroker, topic: str, ind
         return PartitionResponse(partition_index=index, error_code=code.value, error_message=str(refusal))
     except KafkaError as refusal:
         message = refusal.message
-        # As in Kafka, there is an error message if the whole topic is missing, but not if only the partition is
-        # missing.
+        # As in Kafka, there is an error message if the topic is missing, but not if only the partition is missing.
         if message is None and topic not in broker.metadata.image.topics:
             message = "This server does not host this topic-partition."
         return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=message)

@@ -96,7 +96,8 @@ class PendingListOffsets:
         self._searches: list[TimestampSearch] = []
 
     def look_up_offsets(self) -> Steps[None]:
-        named = Counter[tuple[str, int]]()  # counts the occurrences, because Kafka refuses partitions that occur twice
+        # Number of occurrences, because Kafka refuses partitions that occur more than once.
+        named = Counter[tuple[str, int]]()
         for topic in self._request.topics:
             for requested in topic.partitions:
                 named[topic.name, requested.partition_index] += 1

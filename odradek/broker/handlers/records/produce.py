@@ -5,7 +5,7 @@ v5 adds the log start offset. v7 allows zstd. v8 adds errors for individual reco
 and its endpoints to leadership errors. Since v11, the client understands TRANSACTION_ABORTABLE. Since v12, the broker
 adds the partition to the transaction. v13 uses topic ids. Needs WRITE on each topic. The response is sent once the
 records are written, and synced if the settings require it. With acks=0 there is no response, and an error closes the
-connection. Every error belongs to one partition, unless the whole request is invalid.
+connection. Errors are reported for each partition, unless the whole request is invalid.
 """
 
 from __future__ import annotations

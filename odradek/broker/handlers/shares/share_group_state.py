@@ -235,7 +235,7 @@ def read_share_group_state(
 def write_share_group_state(
     request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[WriteShareGroupStateResponse]:
-    """Handles WriteShareGroupState (key 85), versions 0-1, which a leader sends to store changes of the state.
+    """Handles WriteShareGroupState (key 85), versions 0-1, which a leader sends to store changes to the state.
 
     v1 adds the number of finished records (KIP-1226). Private tagged fields contain the acknowledgements that are
     pending in transactions (KIP-1289).

@@ -205,8 +205,8 @@ async def delete_topics(
 
     v4 is flexible. v5 adds an error message to the response. Needs DELETE on the cluster, or DESCRIBE and DELETE on
     each topic. If the client lacks DESCRIBE, the response hides the name of a topic that the request identifies by id.
-    If the client has DESCRIBE, the response reports that a topic does not exist. The response is sent once the topics
-    are no longer reachable. Their files are removed later.
+    Only a client with DESCRIBE is informed that a topic does not exist. The response is sent once the topics are no
+    longer reachable. Their files are removed later.
     """
     if not broker.config.delete_topic_enable:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)

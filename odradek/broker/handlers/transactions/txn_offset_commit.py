@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 6
-RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # keys: see `key_of`
+RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # for the keys, see `key_of`
 
 
 def txn_offset_commit(
@@ -216,7 +216,7 @@ def key_of(topic: TxnOffsetCommitResponseTopic) -> str | bytes:
 
 
 def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
-    """Merges a result into the other results for the same topic."""
+    """Adds a topic's refused partitions to `refused`, in the entry of the same topic if there is one."""
     earlier = refused.setdefault(key_of(topic), topic)
     if earlier is not topic:
         earlier.partitions += topic.partitions

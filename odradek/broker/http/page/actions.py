@@ -137,7 +137,7 @@ RETRIES = 1000
 class PageAction:
     """An action of the page.
 
-    fields  names of the fields that its body may have
+    fields  names of the fields that the body may have
     hidden  names of the fields whose values must not be logged
     """
 
@@ -236,7 +236,7 @@ async def create_topic(ask: Ask, fields: Fields) -> View:
 
 
 async def add_partitions(ask: Ask, fields: Fields) -> View:
-    """Increases the number of partitions of a topic to `partitions`."""
+    """Increases a topic's number of partitions to `partitions`."""
     topic, count = fields.text("topic"), fields.number("partitions", least=1)
     named = CreatePartitionsTopic(name=topic, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[named], timeout_ms=TIMEOUT_MS)

@@ -29,11 +29,11 @@ EXPORT = re.compile(r"^export const (?P<names>\w+|\{[^}]*\})", re.MULTILINE)
 def document(first: View, token: str | None) -> str:
     """Renders the page.
 
-    first  the view to show until the browser has loaded another one
+    first  the view to show until the browser has loaded another view
     token  the token for actions; None if actions are off
     """
     given = json.dumps({"token": token, "first": first})
-    return template().replace("/*GIVEN*/", given.replace("<", "\\u003c"))  # "<" could end the script, or open a comment
+    return template().replace("/*GIVEN*/", given.replace("<", "\\u003c"))  # "<" could end the script or open a comment
 
 
 @cache

@@ -71,7 +71,7 @@ def steps_of(portions: Iterable[bytes], transactional_id: str) -> list[TxnStep]:
 
 
 def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
-    """Describes in words how a record changed a transactional id. The field `kind` determines the color on the page."""
+    """Describes how a record changed a transactional id. The field `kind` determines the color on the page."""
     if txn is None:
         return {"kind": "end", "what": "expired: the id was unused for too long"}
     pair = f"producer id {txn.producer_id}, epoch {txn.producer_epoch}"
@@ -114,7 +114,7 @@ OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of the keys of offset
 CLASSIC = "GroupMetadata"
 PREFIXES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
 REVOKING = 1  # state of a member that has partitions to revoke
-MemberDescription = tuple[str, str]  # the kind, which determines the color on the page, and the description
+MemberDescription = tuple[str, str]  # (kind, which determines the color on the page, description)
 
 
 def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str, str]) -> list[JsonValue]:
@@ -137,7 +137,7 @@ def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str,
 
 
 class GroupHistory:
-    """Compares each record of a group with the state from earlier records, and describes the difference."""
+    """Compares each record of a group with the state after the earlier records, and describes the difference."""
 
     def __init__(self, group_id: str, topics: Mapping[str, str]) -> None:
         self._group_id = group_id

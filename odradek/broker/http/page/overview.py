@@ -55,7 +55,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
 
 @dataclass(slots=True)
 class Totals:
-    """Totals of all partitions. Records and bytes in and out are counted since the start of the process."""
+    """Totals for all partitions. Records and bytes in and out are counted since the start of the process."""
 
     partitions: int = 0
     size_bytes: int = 0

@@ -34,7 +34,7 @@ class RecordSource(NamedTuple):
     """The part of a partition that a request may read.
 
     start, end  the first offset, and the offset after the last one
-    open_ids    first offset of the open transaction of each producer id that has one
+    open_ids    first offset of each open transaction, by producer id
     """
 
     partition: int

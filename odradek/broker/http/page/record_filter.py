@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SearchedPart(Enum):
-    """The part of a record that is searched for a string."""
+    """The part of a record in which a string is searched for."""
 
     ANY = "any"
     KEY = "key"

@@ -32,7 +32,7 @@ LAST_TIMESTAMP: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class SentContent:
-    """A key or value as the client sent it.
+    """A key or value as sent by the client.
 
     data   its bytes
     value  the JSON value, which a schema may encode
@@ -44,7 +44,7 @@ class SentContent:
 
 @dataclass(frozen=True, slots=True)
 class SentRecord:
-    """A record as the client sent it. `partition` is None if the client leaves the choice to the broker."""
+    """A record as sent by the client. `partition` is None if the client leaves the choice to the broker."""
 
     key: SentContent
     value: SentContent

@@ -74,7 +74,8 @@ def chosen_partitions_of(records: Sequence[SentRecord], keys: Sequence[bytes | N
 def produce_request(
     topic: str, places: Sequence[int], records: Sequence[NewRecord], acks: int = ALL
 ) -> tuple[ProduceRequest, dict[int, list[int]]]:
-    """Returns a request with one batch for each partition, and the numbers of the records in each batch."""
+    """Returns a request with one batch for each partition, and the indexes of the records in each batch, by
+    partition."""
     by_partition: dict[int, list[int]] = {}
     for number, partition in enumerate(places):
         by_partition.setdefault(partition, []).append(number)

@@ -320,7 +320,7 @@ def is_decoded(query: Query) -> bool:
 
 
 async def decoded_json(served: ViewedBroker, query: Query, data: bytes | None) -> str:
-    """Decodes a key or value, which `content_at` has read, to JSON. Raises KafkaError with the reason if it cannot be
+    """Decodes a key or value that `content_at` has read to JSON. Raises KafkaError with the reason if it cannot be
     decoded."""
     part = query.get("of") or VALUE
     if served.decoder is None:

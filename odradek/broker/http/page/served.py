@@ -53,7 +53,7 @@ class Order(NamedTuple):
         return self.start + SHOWN
 
     def visible_rows(self, rows: list[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
-        """Sorts rows by the property, with rows that lack a value last, and returns the part that is shown."""
+        """Sorts rows by the property, with rows that lack a value last, and returns the visible part."""
         if self.by:
             found = [each for each in rows if each.get(self.by) is not None]
             found.sort(key=lambda each: sort_key(each[self.by]), reverse=self.is_down)

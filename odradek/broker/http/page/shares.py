@@ -179,7 +179,7 @@ async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
 
 
 def places_of(pending: Sequence[PendingCount], broker: Broker) -> list[JsonValue]:
-    """Shows the share partitions in which a transaction has pending records; at most SHOWN of them."""
+    """Lists the share partitions in which a transaction has pending records, but at most SHOWN of them."""
     topics = broker.metadata.image.topics_by_id
     return [
         {

@@ -73,7 +73,7 @@ class ReaderLimit:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Counts one reader while the context is active. Raises TooManyReaders if the limit is reached."""
+        """Counts one reader while the context is active. Raises TooManyReaders if the limit has been reached."""
         if self.count >= MAX_READERS:
             raise TooManyReaders
         self.count += 1
@@ -281,7 +281,7 @@ def within_bytes(found: Sequence[FoundRecord]) -> Sequence[FoundRecord]:
 
 
 def move_before(positions: dict[int, int], left: Sequence[FoundRecord]) -> None:
-    """Moves positions back to the first record of each partition that a response leaves out, so that the next response
+    """Moves positions back to the first record of each partition that a response omits, so that the next response
     begins with that record."""
     for each in reversed(left):
         positions[each.partition] = each.record.offset
