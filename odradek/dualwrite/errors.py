@@ -25,8 +25,8 @@ class NotCommitted(DualWriteError):
 
 
 class InDoubt(DualWriteError):
-    """The transaction cannot be completed now. `__cause__` is the reason. Call `recover()`, in this process or a later
-    one.
+    """The transaction cannot be completed now. `__cause__` is the reason. Call `recover()`, in this process or in a
+    later process.
 
     rows  COMMITTED: the messages will be committed too. UNKNOWN: the database will determine the outcome when it can be
           read. If the block sent nothing, only the rows are UNKNOWN, as with any database, and no recovery is needed.
@@ -52,7 +52,7 @@ class Fenced(DualWriteError):
 
 
 class NotRecovered(DualWriteError):
-    """`recover()` could not be completed. `__cause__` is the reason. Open transactions remain in doubt; repeat the
+    """`recover()` could not be completed, for the reason in `__cause__`. Open transactions remain in doubt; repeat the
     call."""
 
     def __init__(self, doing: str) -> None:

@@ -90,8 +90,8 @@ ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 
 
 class InvalidJaas(ValueError):
-    """The text cannot be parsed. The message may contain the names of options, but not their values, which are
-    secrets."""
+    """The text cannot be parsed. The message may contain the names of options, but not their values, because the values
+    are secrets."""
 
 
 @dataclass(frozen=True, slots=True)

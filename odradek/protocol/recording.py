@@ -2,8 +2,9 @@
 compressed blocks of entries. Each block has a CRC.
 
 If a broker was killed, the file may end with an incomplete block. docs/formats/recording.md describes the bytes.
-Secrets are left out. Entries that are cut also lack the records. A block first contains the numbers of all its entries,
-which all have the same size, and then the bodies of the entries, because the broker can write this layout most cheaply.
+Secrets are left out, and entries that are cut also lack the records. A block first contains the numbers of all its
+entries, which all have the same size, and then the bodies of the entries, because the broker can write this layout most
+cheaply.
 """
 
 from __future__ import annotations

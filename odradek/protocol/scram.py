@@ -90,7 +90,7 @@ def scram_upsertion(
 
 
 def salted_password(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Computes the salted password. This is the only slow formula. It takes about 2 ms for 4096 iterations, and
+    """Computes the salted password. This is the only slow formula: it takes about 2 ms for 4096 iterations, and
     releases the interpreter lock meanwhile."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password, salt, iterations)
 

@@ -70,8 +70,8 @@ CONFIGS_OF_BROKERS = frozenset({ConfigType.BROKER, ConfigType.BROKER_LOGGER})
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting and its value. `value` is None if the setting is sensitive or unset. `source` is a name from Kafka,
-    such as DEFAULT_CONFIG."""
+    """A setting and its value. `value` is None if the setting is sensitive or unset. `source` is Kafka's name for the
+    origin of the value, such as DEFAULT_CONFIG."""
 
     name: str
     value: str | None

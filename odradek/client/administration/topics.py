@@ -32,7 +32,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic and its partitions. `topic_id` has 16 bytes. `is_internal` is true for the broker's internal topics."""
+    """A topic and its partitions. `topic_id` has 16 bytes, and `is_internal` is true for internal topics."""
 
     topic: str
     topic_id: bytes

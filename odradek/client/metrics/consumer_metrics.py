@@ -153,7 +153,7 @@ class ConsumerMetrics(ClientMetrics):
         )
 
     def record_fetch(self, by_topic: dict[str, int]) -> None:
-        """Records a response with the number of bytes per topic."""
+        """Records the number of bytes of each topic in a response."""
         self._fetch_size.record(sum(by_topic.values()))
         for topic, size_bytes in by_topic.items():
             self._topic(topic).fetched_bytes.record(size_bytes)
