@@ -71,8 +71,8 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 MARKER_RETRY_MS: Final = 100
 COMPLETIONS: Final = ""  # key of the timer that records completions; transactional ids are never empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-# A ListTransactions request for ongoing transactions only has to examine the few ids with an open transaction. The time
-# matters because Spark's sinks send the request with each batch.
+# A ListTransactions request for ongoing transactions only has to examine the few ids with an open transaction. Spark's
+# sinks send this request with each batch, so it must be fast.
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
 R = TypeVar("R")

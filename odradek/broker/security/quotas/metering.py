@@ -72,8 +72,8 @@ class SampledRate:
         newest.last_ms = now_ms
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """Returns how long the client must pause for the rate to fall to `limit`, or 0 if the rate does not exceed the
-        limit."""
+        """Returns how long the client must pause, in ms, for the rate to fall to `limit`, or 0 if the rate does not
+        exceed the limit."""
         elapsed_ms = self._elapsed_ms(now_ms)
         rate = self.total(now_ms) * 1000 / elapsed_ms
         if not rate > limit:
@@ -129,7 +129,7 @@ class TokenBucket:
         self._tokens = self._filled(limit, now_ms) - tokens
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """Returns the time until the number of tokens is no longer negative."""
+        """Returns the time in ms until the number of tokens is no longer negative."""
         tokens = self._filled(limit, now_ms)
         if tokens >= 0:
             return 0
