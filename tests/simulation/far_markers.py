@@ -1,4 +1,4 @@
-"""Markers in transit to partition leaders in other processes."""
+"""Delays markers on their way to partition leaders, as if the leaders were in other processes."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -10,11 +10,11 @@ from tests.simulation.virtual_time import VirtualTimers
 
 
 class FarMarkers:
-    """Delivers markers late, some of them twice, and delays their responses. Meanwhile other events happen, and the
-    process may die.
+    """Delivers markers late, some of them twice, and delays their responses. Other events happen in the meantime, and
+    the process may die.
 
-    Only markers of transaction.version 2 are delivered twice. A late marker of an earlier version would end whatever
-    transaction is open, by design.
+    Only markers of transaction.version 2 are delivered twice. In earlier versions a late marker legitimately ends
+    whichever transaction is open.
     """
 
     def __init__(self, writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> None:

@@ -1,8 +1,8 @@
-"""Plays a story with the members of a group, whose broker crashes at every disk call.
+"""Plays a story with the members of a group, while the broker crashes at every disk call.
 
 Wherever the broker dies, the members repeat their unanswered requests to the next broker, as clients do, and continue.
-Everything that a member learned before the crash must still hold after the restart. A subclass of `GroupWorld` defines
-the story, and the requests and responses of its kind of group.
+Everything that a member learned before the crash must still be true after the restart. A subclass of `GroupWorld`
+defines the story, and the requests and responses of its type of group.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SESSION_MS, HEARTBEAT_MS = 45_000, 5_000
 class GroupMember(ABC):
     """The state of a group member, as its client sees it.
 
-    epoch      epoch of the last response; 0 before the member has joined
+    epoch                 epoch of the last response; 0 before the member has joined
     sends_full_heartbeat  whether the next heartbeat repeats the subscription, because the last one was not answered
     """
 
@@ -59,7 +59,7 @@ M = TypeVar("M", bound=GroupMember)
 
 
 class GroupStage(Stage):
-    """A broker with one topic, on which the feature of the group protocol is enabled."""
+    """A broker with one topic and with the feature of the group protocol enabled."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class GroupStage(Stage):
 
 
 class GroupWorld(ABC, Generic[M]):
-    """The progress of a story, across all brokers that have taken part in it.
+    """The progress of a story, across all brokers that it has used.
 
     committed  the last committed offset
     doubtful   the last offset for which a commit was sent
-    done       number of past events of the story
+    done       number of completed events of the story
     """
 
     story: ClassVar[Sequence[Callable[[Any], None]]]
@@ -98,7 +98,7 @@ class GroupWorld(ABC, Generic[M]):
         self.doubtful: int = -1
         self.done = 0
 
-    # --- Methods that depend on the kind of group.
+    # --- Methods that depend on the type of group.
 
     @staticmethod
     @abstractmethod
@@ -106,7 +106,7 @@ class GroupWorld(ABC, Generic[M]):
 
     @abstractmethod
     def beat(self, member: M) -> None:
-        """Sends a heartbeat of the member, and applies the response."""
+        """Sends a heartbeat for the member, and applies the response."""
 
     @abstractmethod
     def farewell(self, member: M, epoch: int) -> Message:
@@ -149,8 +149,8 @@ class GroupWorld(ABC, Generic[M]):
     def joined(self, member: M, request: Callable[[], Message]) -> Any:
         """Sends a heartbeat that joins, and returns the response.
 
-        If a static member did not receive the response to its join, it cannot join again before its session times out,
-        as with Kafka. This method then waits and joins again.
+        A static member that did not receive the response to its join cannot join again before its session times out, as
+        with Kafka. In this case, this method waits and joins again.
         """
         answer = self.stage.ask(request(), 1)
         if answer.error_code == E.UNRELEASED_INSTANCE_ID.value and member.epoch == 0:
@@ -190,8 +190,8 @@ Event = Callable[[GroupWorld[Any]], None]
 
 
 def check_owners(work: Mapping[str, set[Any]]) -> None:
-    """Checks that no two members work on the same partition or task. `work` maps the name of each member to its
-    partitions or tasks."""
+    """Checks that no two members work on the same partition or task. `work` contains the partitions or tasks by member
+    name."""
     owners: dict[object, str] = {}
     for name, own in work.items():
         for each in own:
@@ -223,7 +223,7 @@ def commits(name: str, offset: int) -> Event:
 
 
 def waits(world: GroupWorld[Any]) -> None:
-    """Lets the time pass in which a timer resolves a regular expression or creates topics, for instance."""
+    """Lets some time pass, for example for a timer that resolves a regular expression or creates topics."""
     world.stage.wait(100)
 
 
@@ -231,14 +231,14 @@ def waits(world: GroupWorld[Any]) -> None:
 
 
 def prepared_disk(broker_on: Callable[[], GroupStage]) -> FakeDisk:
-    """Returns the disk of a broker that has created its topic and enabled the feature, and was then killed."""
+    """Returns the disk of a broker that was killed after it had created its topic and enabled the feature."""
     stage = broker_on()
     stage.broker.kill()
     return stage.disk.after_kill()
 
 
 def calls_of(new_world: Callable[[FakeDisk], W], disk: FakeDisk) -> int:
-    """Returns the number of disk calls that the story makes."""
+    """Returns the number of disk calls in the story."""
     world = new_world(disk.after_kill())
     start = world.stage.disk.calls
     world.play()
@@ -247,7 +247,7 @@ def calls_of(new_world: Callable[[FakeDisk], W], disk: FakeDisk) -> int:
 
 
 def crashed(new_world: Callable[[FakeDisk], W], prepared: FakeDisk, call: int, *, half_write: bool = False) -> W:
-    """Plays the story until the broker dies before this disk call or, with `half_write`, in the middle of it."""
+    """Plays the story until the broker dies before this disk call or, if `half_write` is true, in the middle of it."""
     world = new_world(prepared.after_kill())
     world.stage.disk.crash_before(call, half_write=half_write)
     try:

@@ -1,7 +1,7 @@
-"""Invariants of partitions, their readers and the offsets of groups, which must hold after every event of every seed.
+"""Invariants of partitions, their readers and group offsets, which must hold after every event of every seed.
 
-The checks read logs like a read_committed consumer. Each check continues where the last check ended. The first check
-after a restart begins at the start of the log.
+The checks read logs like a read_committed consumer. Each check continues where the previous one ended. The first check
+after a restart begins at the log start offset.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from tests.support.transaction_listing import all_listed
 if TYPE_CHECKING:
     from tests.simulation.simulated_broker import SimulatedBroker
 
-MarkerSeen = Callable[[int, int, bool], None]  # producer id, producer epoch, whether the marker commits
+MarkerSeen = Callable[[int, int, bool], None]  # arguments: producer id, producer epoch, whether the marker commits
 Records = Iterator[tuple[int, bytes]]
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 OFFSET_FETCH_VERSION = 5
@@ -34,7 +34,7 @@ OFFSET_FETCH_VERSION = 5
 
 @dataclass(slots=True)
 class ObservedPartition:
-    """The observed state of one partition."""
+    """What the checks have seen of one partition."""
 
     last_stable_offset: int = 0
     log_end_offset: int = 0
@@ -58,7 +58,7 @@ class Invariants:
 
     def check(self, broker: "SimulatedBroker") -> None:
         if broker.disk.calls == self._disk_calls:
-            return  # Nothing was written.
+            return  # Nothing has changed on the disk.
         self._disk_calls = broker.disk.calls
         for topic_partition, seen in self._seen.items():
             partition = broker.partition(*topic_partition)
@@ -124,7 +124,7 @@ class Invariants:
         return marker
 
     def missing_after_restart(self) -> None:
-        """Checks that readers still find every record that they could read before the restart. The world calls this
+        """Checks that readers find every record that they could read before the restart. The world calls this method
         when it is stable again."""
         for topic_partition, seen in self._seen.items():
             gone = [value for value, offset in seen.visible.items() if offset >= seen.read_to]
@@ -146,10 +146,10 @@ class Invariants:
                 assert attempt.may_be_committed, f"offset {offset} of {group} counts, and was never to be committed"
             self._offsets[group] = offset
 
-    # --- Readers that wait forever.
+    # --- Readers that would wait forever.
 
     def _check_nothing_is_stuck(self, broker: "SimulatedBroker") -> None:
-        """Checks that each open transaction has a coordinator that will end it, or a marker on its way."""
+        """Checks that each open transaction has a coordinator that will end it, or a marker in transit."""
         taking_part: set[tuple[int, str, int]] | None = None
         for topic, index in self._partitions:
             log = broker.partition(topic, index).log
@@ -171,10 +171,8 @@ class Invariants:
 
 
 def participants_of(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | None:
-    """Returns (producer id, topic, partition) of every open transaction and of every missing marker.
-
-    Returns None while a coordinator is loading.
-    """
+    """Returns (producer id, topic, partition) for every open transaction and every missing marker, or None while a
+    coordinator is loading."""
     try:
         listed = all_listed(broker.transactions)
         found = [broker.transactions.describe(each.transactional_id) for each in listed]
@@ -204,7 +202,7 @@ def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen:
         if header.is_control:
             marker = read_marker(data, position, header)
             if marker is None:
-                continue  # Compaction has emptied the batch.
+                continue  # Compaction has left this batch empty.
             if not marker.is_commit:
                 dropped.discard(header.producer_id)
             if marker_seen is not None:
@@ -216,8 +214,8 @@ def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen:
 
 
 def ask_for_offset(broker: "SimulatedBroker", group: str, answered: Callable[[int], None]) -> None:
-    """Requests the committed offset of a group, and passes it to `answered`, or -1 if there is none. Does not call
-    `answered` while the coordinator is loading."""
+    """Requests the committed offset of a group, and passes the offset to `answered`, or -1 if there is none. Does not
+    call `answered` while the coordinator is loading."""
 
     def came(data: bytes) -> None:
         answer = decode(OffsetFetchResponse, OFFSET_FETCH_VERSION, data, 8)

@@ -1,4 +1,4 @@
-"""A network that delivers requests and responses late, repeatedly, in another order, or not at all."""
+"""A network that delivers requests and responses late, repeatedly, out of order, or not at all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tests.simulation.simulated_broker import SimulatedBroker
 
 END_TXN = EndTxnRequest.API_KEY
-HEADER_BYTES = 8  # the length and the correlation id of a response
+HEADER_BYTES = 8  # length and correlation id of a response
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """The probabilities that a message is lost, that a request arrives twice, and that a message is late."""
+    """The probabilities with which a message is lost, a request arrives twice, and a message is late."""
 
     lost: float = 0.02
     twice: float = 0.03
@@ -43,8 +43,7 @@ class Network:
 
         broker           returns the running broker, or None if there is none
         note             adds a line to the trace
-        may_repeat_ends  whether an EndTxn may arrive twice; most producers could not interpret the error of the second
-                         one
+        may_repeat_ends  whether an EndTxn may arrive twice; most producers cannot interpret the error of the second one
         """
         self._time = time
         self._rng = rng
@@ -63,11 +62,11 @@ class Network:
         is_connected: Callable[[], bool],
         client: str = "",
     ) -> None:
-        """Sends a request to the broker, unless the weather loses it.
+        """Sends a request to the broker, unless the weather makes it get lost.
 
         answered      is called with each response; a request that arrives twice has two responses
         is_connected  returns whether the connection still exists; otherwise a request in transit is dropped
-        client        name of the connection, if the broker has to distinguish connections
+        client        name of the connection, if the broker must distinguish connections
         """
         frame = request_bytes(message, version, 1, sender)
 

@@ -1,4 +1,4 @@
-"""The properties that a seed determines: the configuration of its broker, the weather, and the frequency of crashes."""
+"""The properties that a seed determines: the broker's configuration, the weather, and the frequency of crashes."""
 
 from dataclasses import dataclass
 from random import Random
@@ -10,14 +10,14 @@ from tests.support.metadata import config_with
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The properties of the world of one seed."""
+    """The properties of one seed's world."""
 
     level: int  # level of transaction.version
-    is_durable: bool  # Acknowledgements wait for an fsync, so power failures are possible too.
+    is_durable: bool  # acknowledgements wait for an fsync, so power failures are possible too
     crashes_every_ms: int | None
     faults_every_ms: int | None
     weather: Weather
-    is_compacting: bool  # Finished segments of internal topics are compacted continuously.
+    is_compacting: bool  # closed segments of internal topics are compacted continuously
     duration_ms: int = 6_000
 
     @classmethod
@@ -33,7 +33,7 @@ class Plan:
 
 
 def broker_config(is_durable: bool, **settings: str) -> BrokerConfig:
-    """Returns a configuration with few partitions of internal topics, and with short intervals of background work."""
+    """Returns a configuration with few partitions for internal topics and with short intervals for background work."""
     if is_durable:
         settings["log_flush_interval_messages"] = "1"
     defaults = {

@@ -1,6 +1,6 @@
-"""Transactional producers that behave like real clients, of the old protocol or of KIP-890. Each producer is a script.
+"""Transactional producers that behave like real clients of the old protocol or of KIP-890. Each producer is a script.
 
-    answers = yield [Ask(request, version), …]      sends all requests at once; None for missing responses
+    answers = yield [Ask(request, version), …]      sends all requests together; None for missing responses
     yield 100                                       continues 100 ms later
 
 A producer records everything that it learns about its transactions in `Attempt`s, which the checks of the world use.
@@ -29,7 +29,7 @@ from tests.support.batches import batch_by
 from tests.support.requests import produce_request
 
 E = ErrorCode
-INPUT = "input"  # The group commits offsets of this topic.
+INPUT = "input"  # the topic whose offsets the group commits
 NO_PAIR = (-1, -1)
 TRIES = 8
 RETRIABLE = frozenset(
@@ -45,7 +45,7 @@ RETRIABLE = frozenset(
         E.REQUEST_TIMED_OUT,
     }
 )
-# These errors leave open whether the request took effect.
+# After these errors it is unknown whether the request took effect.
 INCONCLUSIVE = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS}
 
 
@@ -66,7 +66,7 @@ Script = Generator[Sequence[Ask] | int, list[Any], None]
 
 @dataclass(slots=True)
 class Batch:
-    """Records for one partition. Their sequences stay the same when the batch is sent again."""
+    """Records for one partition. Their sequence numbers do not change when the batch is sent again."""
 
     partition: TopicPartition
     values: list[bytes]
@@ -77,7 +77,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Attempt:
-    """A transaction as its producer knows it. `is_asked` tells whether the producer has requested the commit."""
+    """A transaction as its producer knows it. `is_asked` is true if the producer has requested the commit."""
 
     name: str
     producer: str
@@ -98,7 +98,7 @@ class ProducerEnded(Exception):
 
 
 class Book:
-    """All transactions of a run, and the values and offsets that identify them."""
+    """All transactions of a run, and the values and offsets that belong to each of them."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
@@ -119,8 +119,7 @@ class Book:
 
 
 class Producer:
-    """A process that uses a transactional id. If `is_new` is set, the process uses the protocol of transaction.version
-    2."""
+    """A process that uses a transactional id. If `is_new` is set, it uses the protocol of transaction.version 2."""
 
     def __init__(
         self,
@@ -135,7 +134,7 @@ class Producer:
     ) -> None:
         self.name = name
         self.transactional_id = transactional_id
-        self.connection = 0  # A new connection discards everything that was in transit on the old one.
+        self.connection = 0  # A new connection discards all requests and responses in transit on the old one.
         self.is_new = is_new
         self._rng = rng
         self._book = book
@@ -145,12 +144,12 @@ class Producer:
         self._sequences: dict[TopicPartition, int] = {}
         self._timeout_ms = rng.choice([1_000, 1_000, 20_000])
         self._end_version = 5 if is_new else 3
-        self._tries = TRIES  # maximum number of times that a batch is sent
+        self._tries = TRIES  # maximum number of attempts to send a batch
 
     @property
     def may_be_late(self) -> bool:
         """Returns whether requests may be late. Only with the new protocol can the broker distinguish late requests
-        from requests of the next transaction."""
+        from those of the next transaction."""
         return self.is_new
 
     def script(self) -> Script:
@@ -198,7 +197,7 @@ class Producer:
                 is_begun = True
                 is_well = yield from self._produce(batches)
             if rng.random() < 0.04:
-                yield rng.choice([1_500, 6_000])  # for example during a garbage collection
+                yield rng.choice([1_500, 6_000])  # a pause, for example for a garbage collection
             if not is_well:
                 break
         if is_well and rng.random() < 0.6:
@@ -206,11 +205,11 @@ class Producer:
             is_well = yield from self._commit_offset(attempt)
         wants_commit = is_well and rng.random() < 0.75
         if rng.random() < 0.03:
-            raise ProducerEnded  # The process dies.
+            raise ProducerEnded  # the process dies
         if is_begun:
             yield from self._end(attempt, is_commit=wants_commit)
         if not self.is_new and not is_well:
-            # Unacknowledged records may exist, so the producer starts again with a new epoch.
+            # There may be unacknowledged records, so the producer starts again with a new epoch.
             yield from self._initialise()
 
     def _new_batch(self, attempt: Attempt) -> Batch:

@@ -14,8 +14,8 @@ sent, so the model can predict the result of every step. A record is in one of t
     AT_LIMIT    It is available after as many deliveries as the limit allows, so the broker may archive it.
 
 After each step the stored state of every share partition is compared with the model, record by record. The pending
-records with their transactions, and the finished records, must be the same. In the end a last member receives all
-remaining records. Rules: docs/spec/share-groups.md#s2-8, #s5.
+records with their transactions, and the finished records, must agree. In the end a last member receives all remaining
+records. Rules: docs/spec/share-groups.md#s2-8, #s5.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ MEMBERS = {QUEUE: ("A", "B"), "others": ("C",)}
 PARTITIONS = 2
 LOCK_MS, MEMBER_MS, BEAT_MS = 20_000, 60_000, 10_000
 LIMIT = 10
-TIMEOUTS_MS = {"pay": 50_000, "bill": 15_000, "doubt": 0}  # "doubt" requests a two-phase commit, which has no timeout.
+TIMEOUTS_MS = {"pay": 50_000, "bill": 15_000, "doubt": 0}  # "doubt" requests two-phase commits, which have no timeout.
 FINISHED = frozenset({2, 4})  # delivery states in the log
 SETTINGS = {
     "group_share_record_lock_duration_ms": str(LOCK_MS),
@@ -121,8 +121,8 @@ class Rec:
     """A record of a share partition.
 
     session  session of the member that holds the record; other sessions cannot use the record
-    counts   minimum and maximum of the delivery count, since a restart forgets deliveries that were not stored
-    over_ms  earliest and latest possible time at which its lock expires
+    counts   minimum and maximum of the delivery count, because a restart forgets deliveries that were not stored
+    over_ms  earliest and latest possible expiry time of its lock
     """
 
     state: State = State.AVAILABLE
@@ -139,8 +139,8 @@ class Member:
     name: str
     epoch: int = requests.JOIN
     session: int = requests.OPEN  # session epoch of its next request
-    serial: int = 0  # number of its session
-    is_first: bool = True  # The next heartbeat must contain the topics.
+    serial: int = 0  # number of the member's current session
+    is_first: bool = True  # whether the next heartbeat must contain the topics
 
     @property
     def is_in(self) -> bool:
@@ -159,7 +159,7 @@ class Producer:
     transactional_id: str
     pair: tuple[int, int] | None = None
     txn: Txn | None = None
-    is_kept: bool = False  # A recovery has taken over its prepared transaction, and can only end that transaction.
+    is_kept: bool = False  # whether a recovery has taken over its prepared transaction, which it can then only end
     zombies: list[tuple[int, int]] = field(default_factory=list)
     ended: list[tuple[tuple[int, int], bool]] = field(default_factory=list)
 
@@ -184,7 +184,7 @@ class Administration:
         self.serials = 0
         self.done_steps = 0
         self.counts: dict[str, int] = {}
-        # This function finds out the outcome of an unanswered request. None if every request was answered.
+        # finds out the outcome of an unanswered request; None if every request was answered
         self.under_way: Callable[[], None] | None = None
         for group in GROUPS:
             self._configure(group, "share.auto.offset.reset", "earliest")
@@ -257,7 +257,7 @@ class Administration:
     # --- Time.
 
     def wait(self, ms: int) -> None:
-        """Advances the clock. Members stay in their groups."""
+        """Advances the clock. Members remain in their groups."""
         while ms > 0:
             self.stage.wait(min(ms, BEAT_MS))
             ms -= BEAT_MS
@@ -269,8 +269,8 @@ class Administration:
                 self._beat(member)
 
     def settle(self) -> None:
-        """Waits until it is certain which locks have expired, and updates the model for expired locks and for
-        transactions that the broker has aborted."""
+        """Waits until it is certain which locks have expired. Updates the model for expired locks, and for transactions
+        that the broker has aborted."""
         self.stage.wait(50)
         for _ in range(5):
             now_ms = self.now_ms
@@ -291,9 +291,9 @@ class Administration:
                 self._given_back(rec)
 
     def _find_aborted(self) -> None:
-        """Updates the model for transactions that the broker has aborted itself.
+        """Updates the model for transactions that the broker has aborted on its own.
 
-        The broker may do so only after the transaction timeout, or after a lock of a record has expired.
+        The broker may do so only after the transaction timeout, or after the lock of a record has expired.
         """
         for producer in self.producers.values():
             txn = producer.txn
@@ -472,7 +472,7 @@ class Administration:
             self.check(code is E.NONE, f"{member} is told {code}")
             member.session += 1
             self._locks_run_out()
-            self._find_aborted()  # The broker may have found an expired lock when it loaded a share partition.
+            self._find_aborted()  # The broker may have found an expired lock while loading a share partition.
             acquired = requests.acquired_in(answer)
             for each in acquired:
                 self._delivered(member, each.record, each.delivery_count, sent_ms)
@@ -557,7 +557,7 @@ class Administration:
             self._leave(member)
 
     def stop_and_administer(self) -> None:
-        """Lets all members of a group leave, and then lets an administrator change the group."""
+        """Makes all members of a group leave, and then lets an administrator change the group."""
         pending = [group for (group, _), _, rec in self.records() if rec.state is State.PENDING]
         group = self.pick(pending or GROUPS)
         for member in self.members.values():
@@ -584,7 +584,7 @@ class Administration:
         held = self.held(member)
         chosen = self.rng.sample(held, self.rng.randint(1, len(held)))
         kinds = {record: self.rng.choice([ACCEPT, ACCEPT, REJECT]) for record in chosen}
-        for _ in range(self.rng.choice([1, 1, 1, 2])):  # A client sends the request twice if the response was lost.
+        for _ in range(self.rng.choice([1, 1, 1, 2])):  # A client repeats a request whose response was lost.
             self.under_way = partial(self._perhaps_staged, member, chosen, producer)
             codes = self._stage(member, kinds, producer.transactional_id, self._pair(producer))
             self.say(f"{member.name} acknowledges {kinds} in {producer.transactional_id} {producer.pair}: {codes}")
@@ -673,8 +673,8 @@ class Administration:
         return code, (answer.producer_id, answer.producer_epoch)
 
     def race(self) -> None:
-        """Sends an acknowledgement together with the end of its transaction. The acknowledgement either shares the
-        outcome of the transaction, or is refused."""
+        """Sends an acknowledgement together with the end of its transaction. The acknowledgement must either share the
+        transaction's outcome or be refused."""
         member = self._busy()
         producer = self.pick([each for each in self.producers.values() if each.txn is not None and not each.is_kept])
         if member is None or producer is None or not self.level:
@@ -711,8 +711,8 @@ class Administration:
         self._ended(producer, commit=commit)
 
     def fence(self) -> None:
-        """Initialises the transactional id again, as an administrator or the next instance of the application would.
-        This aborts an open transaction."""
+        """Initialises the transactional id again, as an administrator or the application's next instance would. This
+        aborts an open transaction."""
         producer = self.pick(list(self.producers.values()))
         before = producer.pair
         pair = self._init(producer)
@@ -724,7 +724,7 @@ class Administration:
         producer.pair = pair
 
     def recover(self) -> None:
-        """Recovers the prepared transaction of a two-phase commit. Checks that it accepts no further
+        """Recovers the prepared transaction of a two-phase commit, and checks that it accepts no further
         acknowledgements."""
         producer = self.producers["doubt"]
         if producer.txn is None:
@@ -743,8 +743,8 @@ class Administration:
                 self.check(E.NONE not in codes, f"the kept transaction {producer.txn} has taken in {record}")
 
     def zombie(self) -> None:
-        """Sends a request of a producer that was replaced, or whose transaction was aborted. Checks that it is
-        refused."""
+        """Sends a request of a producer that was replaced or whose transaction was aborted, and checks that the request
+        is refused."""
         producer = self.pick([each for each in self.producers.values() if each.zombies])
         if producer is None:
             return
@@ -762,7 +762,7 @@ class Administration:
             self.check(codes <= FENCED, f"the acknowledgement of a zombie is answered {codes}")
 
     def touch_pending(self) -> None:
-        """Checks that a member cannot acknowledge a pending record outside its transaction or in another
+        """Checks that a member cannot acknowledge a pending record, either outside its transaction or in another
         transaction."""
         found = [(place, offset, rec) for place, offset, rec in self.records() if rec.state is State.PENDING]
         if not found:
@@ -793,7 +793,7 @@ class Administration:
         self.check(E.NONE not in codes, f"{record} is acknowledged, and {rec.txn} holds it")
 
     def repeat_marker(self) -> None:
-        """Repeats a marker of a recently ended transaction. Checks that it is accepted or refused as outdated."""
+        """Repeats a marker of a recently ended transaction, and checks that it is accepted, or refused as outdated."""
         producer = self.pick([each for each in self.producers.values() if each.ended])
         if producer is None:
             return
@@ -899,8 +899,7 @@ class Administration:
         code = E(answer.topics[0].partitions[0].error_code)
         self.check(code is E.NONE, f"records are not deleted: {code}")
         self.say(f"records of {index} before {before} are deleted")
-        # Within this time the deletion reaches the checkpoint. After an earlier crash the records would be back, as in
-        # Kafka.
+        # By then the deletion is in the checkpoint. Otherwise the records would be back after a crash, as in Kafka.
         self.stage.wait(1_100)
         for (_, of), records in self.places.items():
             for offset in [offset for offset in records if of == index and offset < before]:
@@ -960,8 +959,8 @@ class Administration:
         self.wait(self.rng.choice([100, 3_000, 12_000, LOCK_MS + 1_000]))
 
     def restart(self) -> None:
-        """Kills the broker or simulates a power failure, at random, and restarts it. Nothing acknowledged may be lost,
-        because the broker responds only after an fdatasync."""
+        """Kills the broker or simulates a power failure, at random, and restarts it. No acknowledged change may be
+        lost, because the broker responds only after an fdatasync."""
         stage = self.stage
         stage.broker.kill()
         if self.rng.random() < 0.5:
@@ -975,7 +974,7 @@ class Administration:
             self._lost_session(member)
 
     def die(self) -> None:
-        """Kills the broker at a random disk call during a request, and restarts it. Then finds out the outcome of the
+        """Kills the broker at a random disk call during a request, restarts it, and finds out the outcome of the
         request."""
         self.under_way = None
         self.stage.die_after(self.rng.randint(1, 8))
@@ -1030,7 +1029,8 @@ class Administration:
     # --- The end of the run.
 
     def drain(self) -> None:
-        """Aborts every open transaction. A last member of each group then receives exactly the remaining records."""
+        """Aborts every open transaction, and checks that a last member of each group receives exactly the remaining
+        records."""
         self.trace.append(f"{self.now_ms}: drain")
         for producer in self.producers.values():
             if producer.txn is not None:

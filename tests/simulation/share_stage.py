@@ -1,8 +1,8 @@
 """A stage with a share group: members that fetch and acknowledge, and a producer that acknowledges in transactions.
 
-`ShareStory` contains what its clients have learned from all brokers. The clients behave like real ones: they repeat
-unanswered requests, and open a new share session if the broker has forgotten theirs. Each delivery is checked when it
-happens: a record has only one holder, a finished record is not delivered again, and no delivery count decreases.
+`ShareStory` contains everything that its clients have learned from all brokers. The clients behave like real ones: they
+repeat unanswered requests, and open a new share session if the broker has forgotten theirs. Each delivery is checked
+immediately: a record has only one holder, a finished record is not delivered again, and no delivery count decreases.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ SETTINGS = {
     "share_coordinator_snapshot_update_records_per_snapshot": "2",
     "share_coordinator_cold_partition_snapshot_interval_ms": "900",
     "share_coordinator_state_topic_prune_interval_ms": "700",
-    # These are the broker's default values. Shorter intervals would keep the clock and the disk busy for no reason.
+    # These are the broker's defaults. The shorter intervals of other simulations would keep the clock and the disk busy
+    # for no reason.
     "log_cleaner_backoff_ms": "15000",
     "log_flush_offset_checkpoint_interval_ms": "60000",
 }
@@ -91,7 +92,7 @@ class ShareStage(Stage):
 
 
 def prepared_disk(*, is_durable: bool) -> FakeDisk:
-    """Returns the disk of a stage whose broker has created the topics and inputs, and was then killed."""
+    """Returns the disk of a stage whose broker was killed after it had created the topics and inputs."""
     stage = ShareStage(is_durable=is_durable)
     stage.broker.kill()
     return stage.disk.after_kill()
@@ -102,7 +103,8 @@ class Member:
     name: str
     epoch: int = requests.JOIN
     assigned: set[int] = field(default_factory=set)
-    # Set until a response arrives. The broker repeats a lost assignment only in its response to a full heartbeat.
+    # Remains set until a response arrives. The broker repeats a lost assignment only in its response to a full
+    # heartbeat.
     sends_full_heartbeat: bool = True
     session: int = requests.OPEN  # session epoch of its next request
     held: dict[Record, int] = field(default_factory=dict)  # acquired records with their delivery counts
@@ -110,14 +112,14 @@ class Member:
 
 @dataclass(slots=True)
 class ClientKnowledge:
-    """Everything that the clients have learned. A restart of the broker does not change it.
+    """Everything that the clients have learned, which a restart of the broker does not change.
 
-    A rejection or an acceptance is confirmed by its own response or, in a transaction, by the response to its commit.
+    A rejection or an acceptance is confirmed by its own response or, in a transaction, by the response to the commit.
 
     finished          records whose acceptance or rejection is confirmed
     doubtful          records whose acceptance or rejection was requested, and may have taken effect
-    least_count       minimum count of a record's next delivery, if its release is confirmed
-    locks             certain holder of a record, and the time until which it holds the record
+    least_count       minimum delivery count of a record's next delivery, if its release is confirmed
+    locks             certain holder of a record, and the end of its lock
     ending            whether the unanswered EndTxn commits; None if there is none
     given_up          records whose rejection is confirmed
     perhaps_given_up  records whose rejection was requested
@@ -141,7 +143,7 @@ class ClientKnowledge:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The state of a story without its broker."""
+    """The state of a story, apart from its broker."""
 
     knowledge: ClientKnowledge
     pair: tuple[int, int]
@@ -150,7 +152,7 @@ class Moment:
     is_two_phase: bool
 
     def continue_story(self, disk: FakeDisk, later_ms: int = 0) -> ShareStory:
-        """Continues the story with another broker on this disk. A moment can be continued several times."""
+        """Continues the story with another broker on this disk. The same moment can be continued several times."""
         known = deepcopy(self.knowledge)
         known.restarts += 1
         known.locks.clear()
@@ -164,7 +166,7 @@ class ShareStory:
         self.stage = stage
         self.group = group
         self.knowledge = known or ClientKnowledge()
-        # A test replaces this function if staged records must not be delivered.
+        # Tests in which staged records must not be delivered replace this function.
         self.may_be_delivered: Callable[[Record], bool] = lambda record: True
 
     def moment(self) -> Moment:
@@ -204,11 +206,11 @@ class ShareStory:
 
     @property
     def may_lose_members(self) -> bool:
-        """Returns whether members may be lost in a power failure, because responses do not wait for the disk."""
+        """Returns whether a power failure may lose members, because responses do not wait for the disk."""
         return not self.stage.is_durable
 
     def leave(self, name: str) -> None:
-        """Closes the session and then leaves, as Java's consumer does."""
+        """Closes the session and then leaves, like Java's consumer."""
         member = self.member(name)
         self.close_session(name)
         request = requests.heartbeat(self.group, name, requests.LEAVE, [])
@@ -236,7 +238,7 @@ class ShareStory:
             del self.knowledge.locks[record]
 
     def fetch(self, name: str, max_records: int, *, mode: int = 0, tries: int = 12) -> list[AcquiredRecord]:
-        """Fetches until there are records, up to `tries` times, because the first fetch only starts to load the share
+        """Fetches until there are records, but at most `tries` times. The first fetch only starts loading the share
         partition."""
         member = self.join(name)
         for _ in range(tries):
@@ -283,7 +285,7 @@ class ShareStory:
     # --- Acknowledgements.
 
     def acknowledge(self, name: str, count: int, kind: int) -> None:
-        """Acknowledges this number of held records. If the member holds none, it fetches first."""
+        """Acknowledges `count` held records. A member that holds none fetches first."""
         member = self.member(name)
         for _ in range(3):
             kinds: Kinds = dict.fromkeys(sorted(member.held)[:count], kind)
@@ -322,8 +324,7 @@ class ShareStory:
     # --- Acknowledgements in a transaction.
 
     def begin(self) -> None:
-        """Initialises the producer again. This aborts an open transaction, and completes a transaction that is
-        decided."""
+        """Initialises the producer again, which aborts an open transaction and completes a decided one."""
         for _ in range(40):
             code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
             if code is E.NONE:
@@ -335,16 +336,15 @@ class ShareStory:
         raise AssertionError(f"no producer id: {code.name}")
 
     def _check_nothing_is_staged(self) -> None:
-        """Checks that nothing is staged. This holds here because the only producer has ended its transactions."""
+        """Checks that nothing is staged. This is true because the only producer has ended its transactions."""
         coordinator = self.stage.broker.share_coordinator
         while not coordinator.shards.is_loaded:
             self.stage.wait(50)
         assert not coordinator.pending_count(), "acknowledgements are staged, and no transaction knows of them"
 
     def stage_some(self, name: str, count: int, kind: int = ACCEPT, *, twice: bool = False) -> bool:
-        """Writes outputs for this number of inputs, and stages their acknowledgements.
-
-        Returns False if the transaction must be aborted.
+        """Writes outputs for this number of inputs, and stages their acknowledgements. Returns False if the transaction
+        must be aborted.
 
         twice  whether the request is sent again, as after a lost response
         """
@@ -378,7 +378,7 @@ class ShareStory:
         return True
 
     def end(self, *, commit: bool) -> bool:
-        """Ends the transaction. Returns whether the broker confirmed this outcome."""
+        """Ends the transaction. Returns whether the broker has confirmed this outcome."""
         self.knowledge.ending = commit
         if commit:
             self.knowledge.doubtful |= self.knowledge.staged
@@ -401,7 +401,7 @@ class ShareStory:
     # --- The end of the story.
 
     def drain(self, *, in_transactions: bool) -> None:
-        """Lets a last member take over while nothing fails. Afterwards no records may remain."""
+        """Lets a last member take over without faults. Afterwards no records may remain."""
         if in_transactions:
             self.begin()
         for name in [name for name in self.knowledge.members if name != "last"]:

@@ -30,7 +30,7 @@ REJOIN = frozenset({E.UNKNOWN_MEMBER_ID, E.FENCED_MEMBER_EPOCH, E.GROUP_ID_NOT_F
 class Ledger:
     """Everything that the members of one share group have learned.
 
-    locks     certain holder of a record, and the time until which it holds the record
+    locks     certain holder of a record, and the end of its lock
     finished  records whose acceptance or rejection is confirmed by a response
     maybe     records whose acceptance or rejection was requested
     used_up   records that were delivered as often as the limit allows
@@ -61,12 +61,12 @@ class Ledger:
             self.used_up.add(record)
 
     def forget(self, member: str) -> None:
-        """Removes the locks of a member whose session has ended, or whose broker has died."""
+        """Removes the locks of a member, because its session has ended or its broker has died."""
         self.locks = {record: held for record, held in self.locks.items() if held[0] != member}
 
 
 class Surroundings(Protocol):
-    """The parts of the world that a member needs."""
+    """The parts of the world that a member uses."""
 
     topic_id: bytes
 
@@ -74,7 +74,7 @@ class Surroundings(Protocol):
 
 
 class Sharer:
-    """The consumer of a client. `held` maps each acquired record to the time at which its lock expires."""
+    """The share consumer of a client. `held` contains the expiry time of the lock by acquired record."""
 
     def __init__(self, name: str, ledger: Ledger, world: Surroundings, rng: Random, now_ms: Callable[[], int]) -> None:
         self.name = name
@@ -91,11 +91,11 @@ class Sharer:
 
     @property
     def client(self) -> str:
-        """Returns the name of the connection, which changes with each reconnect."""
+        """Name of the connection, which changes with each reconnect."""
         return f"{self.name}/{self._lines}"
 
     def reconnect(self) -> None:
-        """Opens a new connection, like a client that has waited too long for a response."""
+        """Opens a new connection, as a client does after waiting too long for a response."""
         self._world.disconnect(self.client)
         self._lines += 1
         self.lose_session()
@@ -180,7 +180,7 @@ class Sharer:
             return
         codes = requests.codes_in(answer)
         for record, kind in kinds.items():
-            # After the lock has expired, a failed write may have archived the record, so a success would not prove that
+            # If the lock had expired, a failed write might have archived the record, so a success would not prove that
             # the acknowledgement was stored.
             if codes[record[0]] == 0 and record in ends and until_ms[record] > self._now_ms():
                 self.ledger.finished.add(record)
@@ -193,8 +193,8 @@ class Sharer:
 
 
 class PlainMember(Producer):
-    """A member that acknowledges without transactions. It is a subclass of `Producer` only so that the world can run
-    it."""
+    """A member that acknowledges without transactions. It is a subclass of `Producer` only because the world runs
+    producers."""
 
     def __init__(self, *args: Any, sharer: Sharer, **settings: Any) -> None:
         super().__init__(*args, is_new=True, **settings)
@@ -258,7 +258,7 @@ class Worker(Producer):
         if rng.random() < 0.1:
             yield rng.choice([500, 2 * sharer.ledger.lock_ms])
         if rng.random() < 0.03:
-            raise ProducerEnded  # The process dies.
+            raise ProducerEnded  # the process dies
         is_commit = is_well and rng.random() < 0.75
         if is_commit:
             sharer.ledger.maybe |= set(chosen)
@@ -266,7 +266,7 @@ class Worker(Producer):
         if is_commit and attempt.answer is Answer.YES:
             sharer.ledger.finished |= set(chosen)
         for record in chosen if is_commit or rng.random() < 0.5 else ():
-            sharer.held.pop(record, None)  # Otherwise the next transaction tries these records again.
+            sharer.held.pop(record, None)  # records that are not removed are tried again in the next transaction
 
     def _output(self, attempt: Attempt, record: Record) -> Batch:
         partition = self._rng.choice(self._partitions)

@@ -1,11 +1,12 @@
-"""A world of share groups: workers that acknowledge in transactions, and members of a plain group of the same topic.
+"""A world of share groups: workers that acknowledge in transactions, and members of a plain group on the same topic.
 
-The world has all faults of `transaction_world`. The broker is killed at random disk calls, and the power fails.
-Requests, responses and markers are lost, late and repeated. Producers die and are replaced. In addition, members join
+The world has all faults of `transaction_world`: the broker is killed at random disk calls, and the power fails;
+requests, responses and markers are lost, late and repeated; producers die and are replaced. In addition, members join
 and leave, connections close, and locks expire during transactions. `odradek.share.transactions` is lowered while
 nothing is pending, and raised again.
 
-In the end every input has exactly one visible output, or was delivered as often as allowed and has none.
+In the end every input either has exactly one visible output, or has none and was delivered as often as the limit
+allows.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ TOPIC, WORKERS, READERS = "tasks", "workers", "readers"
 PARTITIONS, INPUTS = 2, 60
 LIMIT, LOCK_MS, SESSION_MS = 10, 1_500, 4_000
 PLAIN_IDS = ("plain-0", "plain-1")
-UPDATE_FEATURES_VERSION, DOWNGRADE = 1, 2  # DOWNGRADE is an upgrade type.
+UPDATE_FEATURES_VERSION, DOWNGRADE = 1, 2  # DOWNGRADE is a value of `upgrade_type`.
 
 
 class Afterwards(ShareStage):
@@ -56,7 +57,7 @@ class Afterwards(ShareStage):
 
 
 class ShareWorld(World):
-    least_segment_bytes = 2_000  # A segment needs room for all records of a heartbeat.
+    least_segment_bytes = 2_000  # A segment must have room for all records of a heartbeat.
 
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         rng = Random(f"shares {seed}")
@@ -122,7 +123,7 @@ class ShareWorld(World):
         return ask.client == producer.sharer.client
 
     def disconnect(self, client: str) -> None:
-        """Closes a connection. The broker notices this at once, or a little later."""
+        """Closes a connection. The broker notices this immediately or a little later."""
 
         def noticed() -> None:
             if self.broker is not None:
@@ -138,7 +139,7 @@ class ShareWorld(World):
             ledger.locks.clear()
 
     def _upgrade(self) -> None:
-        """Does nothing, because transaction.version is 2 from the beginning."""
+        """Does nothing, because transaction.version is 2 from the start."""
 
     def _downgrade(self) -> None:
         """Lowers the level of `odradek.share.transactions`, which succeeds only while nothing is staged."""
@@ -217,7 +218,7 @@ class ShareWorld(World):
         return ShareStory(stage, known, ledger.group)
 
     def _drain(self, story: ShareStory, *, in_transaction: bool) -> set[tuple[int, int]]:
-        """Receives and acknowledges the remaining records with a member that nothing disturbs. Returns the records."""
+        """Receives and acknowledges the remaining records with an undisturbed member. Returns the records."""
         drained: set[tuple[int, int]] = set()
         last = story.member("last")
         while last.held or story.fetch("last", 5):

@@ -1,12 +1,12 @@
-"""A broker process without sockets, threads and a real disk.
+"""A broker process without sockets, threads or a real disk.
 
 The dispatcher, the handlers, the coordinators, the partitions and the metadata log are the real ones, connected as in
 `odradek.broker.broker`.
 
     broker = SimulatedBroker(disk, time, rng, config)      starts a broker on an existing disk
     broker.receive(frame, answered)                        passes one encoded request to the broker
-    broker.disconnect(client)                              ends the connection of a client
-    broker.life.is_over = True                             acts like kill -9
+    broker.disconnect(client)                              ends a client's connection
+    broker.life.is_over = True                             has the effect of kill -9
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
@@ -68,12 +68,12 @@ def log_as_it_is(log: ShardLog) -> ShardLog:
 
 
 def computing_at_once(timers: VirtualTimers) -> TargetComputations:
-    """Returns computations that finish immediately, because no group of a simulation is large enough for a delay."""
+    """Returns computations that finish immediately. No group in the simulations is large enough for a delay."""
     return TargetComputations()
 
 
 def computing_in_turns(timers: VirtualTimers) -> TargetComputations:
-    """Returns computations that make one step per millisecond, even for the smallest group."""
+    """Returns computations that take one step per millisecond, even for the smallest group."""
 
     def run(steps: Iterator[None]) -> None:
         def turn() -> None:
@@ -87,14 +87,14 @@ def computing_in_turns(timers: VirtualTimers) -> TargetComputations:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Collaborators that a test may replace, for example by faulty ones.
+    """Collaborators that a test may replace, for example with faulty ones.
 
-    markers         wraps the writer that sends markers to the leaders of partitions
+    markers         wraps the writer that sends markers to the partition leaders
     state_log       wraps the log of a partition of `__transaction_state`
     partition_sync  creates the object that syncs the records of a transaction that becomes a two-phase commit
     coordinator     creates the coordinator, with the arguments of TransactionCoordinator
     workers         creates the simulated threads
-    targets         creates the computations of target assignments of streams groups
+    targets         creates the computations of target assignments for streams groups
     """
 
     markers: Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter] = markers_here
@@ -106,7 +106,7 @@ class Parts:
 
 
 class LogInTurns(CoordinatorLog):
-    """A log that is read without a thread. Other work can run between two portions."""
+    """A log that is read without a thread, in portions between which other work can run."""
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
@@ -116,7 +116,7 @@ class LogInTurns(CoordinatorLog):
 
 
 class LoopOf:
-    """The part of an event loop that a broker uses."""
+    """The part of an event loop that a broker needs."""
 
     def __init__(self, timers: VirtualTimers) -> None:
         self.call_soon = timers.soon
@@ -230,7 +230,7 @@ class SimulatedBroker:
         self.verifier = Verifier(
             config, time, self.timers, coordinator=lambda: self.transactions, two_phase=self.two_phase
         )
-        # This class has every attribute of Broker that handlers use, so it can be cast.
+        # The cast is valid because this class has every attribute of Broker that the handlers use.
         self.dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
             cast(Broker, self), time, handler_of, fast_path_of=fast_path_of
         )
@@ -280,7 +280,7 @@ class SimulatedBroker:
     def receive(self, frame: bytes, answered: Callable[[bytes], None], client: str = "") -> None:
         """Handles one request, and passes the response to `answered`, possibly before this method returns.
 
-        frame   the request with its length; the response includes its length too
+        frame   the request with its length prefix; the response has a length prefix too
         client  name of the connection
         """
         connection = self._connections.get(client)
@@ -327,7 +327,7 @@ class SimulatedBroker:
         topic = self.metadata.image.topics.get(name)
         return None if topic is None else len(topic.partitions)
 
-    # --- The consequences of a commit to the metadata log, as in `odradek.broker.broker.Broker`.
+    # --- The effects of a commit to the metadata log, as in `odradek.broker.broker.Broker`.
 
     def topic_created(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.opening_topic(topic)

@@ -1,4 +1,4 @@
-"""A simulated broker, and a transactional producer that waits for each response. Tests crash this broker."""
+"""A simulated broker that tests crash, and a transactional producer that waits for each response."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -53,11 +53,11 @@ class Stage:
         begins_after_ms: int = 500,
         parts: Parts | None = None,
     ) -> None:
-        """Starts a broker on the given disk, or on a new disk.
+        """Starts a broker on the given disk, or on a new one.
 
         is_durable       whether every acknowledgement waits for an fsync
         is_two_phase     whether the producer uses Enable2Pc, which the broker then allows
-        begins_after_ms  time that passes before the first request, for example to let the broker load its coordinators
+        begins_after_ms  time that passes before the first request, for example while the broker loads its coordinators
         """
         self.disk = disk or FakeDisk()
         self.time = VirtualTime(now_ms)
@@ -72,7 +72,7 @@ class Stage:
         )
         self.is_durable = is_durable
         self.is_two_phase = is_two_phase
-        self.dies_at_call: int | None = None  # the number of the disk call after which the broker dies
+        self.dies_at_call: int | None = None  # number of the disk call after which the broker dies
         self.level = level
         self.pair = NO_PAIR
         self.sequences: dict[tuple[str, int], int] = {}
@@ -104,19 +104,17 @@ class Stage:
         return is_stepped
 
     def die_after(self, calls: int) -> None:
-        """Makes the broker die when it has made this number of further disk calls. The event that makes the last call
-        still completes."""
+        """Makes the broker die after this number of further disk calls. The event that makes the last call still
+        completes."""
         self.dies_at_call = self.disk.calls + calls
 
     def ask(self, request: Message, version: int, client: str = "producer") -> Any:
-        """Sends a request on the connection `client`, and returns the response."""
+        """Sends a request over the connection `client`, and returns the response."""
         return self.ask_together([(request, version, client)])[0]
 
     def ask_together(self, asked: Sequence[tuple[Message, int, str]]) -> list[Any]:
-        """Sends several requests, each with its version and client, without waiting for the responses in between.
-
-        Returns the responses in the order of the requests.
-        """
+        """Sends several requests, each with its version and client, without waiting for responses in between. Returns
+        the responses in the order of the requests."""
         answers: list[list[bytes]] = [[] for _ in asked]
         for (request, version, client), answer in zip(asked, answers, strict=True):
             self.broker.receive(request_bytes(request, version, 1, client), answer.append, client)

@@ -1,4 +1,5 @@
-"""A user of the storage package that records the package's promises, and checks after a crash that they were kept."""
+"""A user of the storage package that records the package's promises, and checks after a crash that they have been
+kept."""
 
 from __future__ import annotations
 
@@ -28,15 +29,16 @@ class Promises:
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
     synced: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
-    # log start offsets that were reached, and must not decrease
+    # log start offsets that have been reached, and must not decrease
     start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
-    may_start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))  # requested start offsets
+    # log start offsets that have been requested
+    may_start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
     deleted: set[TopicPartition] = field(default_factory=set)
     topic_ids: dict[TopicPartition, bytes] = field(default_factory=dict)
 
 
 class Session:
-    """A process that opens the directory, works, and records each promise that the directory makes."""
+    """A process that opens the directory, works on it, and records each promise of the directory."""
 
     def __init__(self, disk: FakeDisk, promises: Promises) -> None:
         self.disk = disk
@@ -87,7 +89,7 @@ class Session:
         self.write(topic)
 
     def sync(self, topic: str, *, meanwhile: Callable[[], None] | None = None) -> None:
-        """Syncs a topic. `meanwhile` is called after the files have been synced, before the loop learns of this."""
+        """Syncs a topic. `meanwhile` is called after the files have been synced, before the loop learns about it."""
         log = self.log(topic)
         ticket = log.start_sync()
         ticket.run()
@@ -155,7 +157,7 @@ def check_promises(disk: FakeDisk, promises: Promises, *, killed: bool) -> None:
     """Opens the disk that a crash has left, and compares it with the promises. Then appends to every log, and opens the
     disk again.
 
-    killed  whether only the process died, so that unsynced writes survive
+    killed  whether only the process died, in which case unsynced writes survive
     """
     session = Session(disk, Promises(topic_ids=dict(promises.topic_ids)))
     session.open_all()

@@ -1,8 +1,8 @@
-"""Tests that every acknowledged record exists once after a crash, that no record exists twice, and that the records of
-a producer are in order.
+"""Tests that after a crash every acknowledged record exists once, no record exists twice, and each producer's records
+are in order.
 
-Producers and a coordinator work with a failing disk and slow threads. Then the process is killed or the power fails.
-The seed determines the whole run.
+Producers and a coordinator work with a failing disk and slow threads, until the process is killed or the power fails.
+The seed determines the complete run.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ STEPS = 80
 
 @dataclass
 class SentBatch:
-    """A batch that a producer or the coordinator has sent. The outcome of an acknowledged batch is None."""
+    """A batch that a producer or the coordinator has sent. Its outcome is None if it was acknowledged."""
 
     producer_id: int
     sequence: int
@@ -69,7 +69,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.trace = [f"SEED={seed}"]
-        self.is_durable = self.rng.random() < 0.5  # The topic then has flush.messages=1.
+        self.is_durable = self.rng.random() < 0.5  # whether the topic has flush.messages=1
         self.disk = FakeDisk()
         self.disk.make_directory("/data")
         self.disk.sync_directory("/")

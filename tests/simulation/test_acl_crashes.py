@@ -1,7 +1,7 @@
 """Tests that acknowledged changes of ACLs survive a crash before each disk call, or in the middle of a call.
 
-The next process finds the ACLs after some prefix of the changes, which includes all acknowledged changes. Each request
-is decided as a whole, so its changes are never applied in part.
+The next process finds the ACLs after some prefix of the changes, which includes all acknowledged ones. Each request is
+decided as a whole, so its changes are never applied in part.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def test_whenever_the_process_dies_the_acls_are_those_of_a_prefix_of_the_changes
 
 
 def test_a_change_that_is_not_acknowledged_has_no_effect_yet() -> None:
-    """A right must not take effect before the disk has synced it, because a power failure could take it away again."""
+    """An ACL must not take effect before it is synced to disk, because a power failure could revoke it again."""
     disk, running = start()
-    disk.crash_before(2)  # The crash comes after the write and before its sync.
+    disk.crash_before(2)  # The process dies after the write and before the sync.
     with suppress(ProcessCrashed):
         running.metadata.submit(next(changes()))
     assert state_of(running.metadata.image) == frozenset()

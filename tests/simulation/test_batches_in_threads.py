@@ -1,6 +1,6 @@
 """Tests that a batch that a thread has checked is checked again before it is appended.
 
-Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
+Repeat a seed with `make sim SEED=n`, or try more seeds with `make sim SEEDS=n`.
 """
 
 import re

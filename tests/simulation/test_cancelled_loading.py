@@ -1,4 +1,4 @@
-"""Tests that a coordinator whose loading is cancelled at any `await` serves no requests, and that the next load is
+"""Tests that a coordinator whose loading was cancelled at any `await` serves no requests, and that the next load is
 complete.
 
 Coordinators use `await` only while they load.
@@ -16,8 +16,8 @@ from tests.support.transactional_clients import ID, Clients
 
 
 class Awaiting(Clients):
-    """A broker and its clients. After a restart of the coordinator, the test itself steps the coroutine that loads
-    it."""
+    """A broker and its clients. After a restart of the coordinator, the test itself runs the loading coroutine step by
+    step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class Awaiting(Clients):
 
 
 def decided_behind_many_others() -> tuple[Awaiting, tuple[int, int]]:
-    """Returns a broker with a committed transaction whose marker is missing, at the end of a log that takes several
-    turns to load. Also returns the producer id and epoch of the transaction."""
+    """Returns a broker with a committed transaction whose marker is missing, and the transaction's producer id and
+    epoch. The transaction is at the end of a log that takes several turns to load."""
     scene = Awaiting()
     pair = scene.init()
     for _ in range(2 * RECORDS_BETWEEN_BREAKS // 3):

@@ -1,4 +1,4 @@
-"""Tests that readers get the same records after compaction crashes at any disk call."""
+"""Tests that readers get the same records after a crash of compaction at any disk call."""
 
 import os
 from collections.abc import Iterator
@@ -15,8 +15,7 @@ TABLE = {"a": "2", "b": "2", "c": "2", "only-0": "x", "only-1": "x", "only-2": "
 
 
 def dirty_log() -> CompactedLog:
-    """Returns a log with several groups of segments, transactions that span them, and tombstones. Everything is
-    synced."""
+    """Returns a log with several groups of segments, transactions that span them, and tombstones, all synced."""
     log = CompactedLog(replace(COMPACT, segment_bytes=450))
     for turn in range(3):
         log.append(("a", f"{turn}"), ("b", f"{turn}"), producer_id=1, sequence=2 * turn, transactional=True)
@@ -48,7 +47,8 @@ def crashes(*, half_write: bool = False) -> Iterator[tuple[int, FakeDisk]]:
 
 
 def check(disk: FakeDisk, where: str) -> None:
-    """Checks that the table and the end offset are unchanged, and that the log can be cleaned and opened again."""
+    """Checks that the last values and the end offset are unchanged, and that the log can be cleaned and opened
+    again."""
     log = CompactedLog(replace(COMPACT, segment_bytes=450), disk)
     try:
         assert log.committed_values() == TABLE

@@ -1,7 +1,7 @@
-"""Tests that everything that members of consumer groups (KIP-848) have learned still holds after a crash at any disk
+"""Tests that everything that members of consumer groups (KIP-848) have learned is still true after a crash at any disk
 call.
 
-The members play one story. Wherever the broker dies, they repeat unanswered requests to the next broker, as clients do,
+The members play a story. Wherever the broker dies, they repeat unanswered requests to the next broker, as clients do,
 and continue. No member is fenced, no partition has two owners, no committed offset is lost, and the story ends as
 planned.
 """
@@ -42,8 +42,8 @@ SETTINGS = {"group_consumer_assignment_interval_ms": "0", "group_initial_rebalan
 
 @dataclass(slots=True)
 class Member(GroupMember):
-    """A member that works on `owned`, and on `given`, the partitions of the last response. It stops its work on a
-    partition before the next heartbeat reports this."""
+    """A member that works on the partitions in `owned`, and on those in `given`, which the last response assigned. It
+    stops its work on a partition before the next heartbeat reports this."""
 
     topics: list[str] | None = field(default_factory=lambda: [TOPIC])
     regex: str | None = None

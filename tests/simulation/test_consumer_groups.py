@@ -1,8 +1,8 @@
 """Tests consumer groups with random members and random faults.
 
 Members join, work, stop sending heartbeats, and leave. Responses are lost, writes to the disk fail, and the broker is
-killed. After every event, the members' own views never assign a partition to two members, and epochs never decrease.
-After the faults end, every partition gets one owner, and the group becomes Stable.
+killed. After every event, no two members believe that they own the same partition, and epochs never decrease. After the
+faults end, every partition gets one owner, and the group becomes Stable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Consumer:
     """A consumer that behaves like a real one: it works on its last assignment, and stops its work on revoked
     partitions before its next heartbeat.
 
-    `owned` contains the partitions that the consumer believes it may work on.
+    `owned` contains the partitions on which the consumer believes it may work.
     """
 
     def __init__(self, name: str, world: World) -> None:
@@ -41,7 +41,7 @@ class Consumer:
     def start_over(self) -> None:
         self.epoch = 0
         self.owned: set[tuple[str, int]] = set()
-        self.given: set[tuple[str, int]] | None = None  # an assignment that the consumer has not adopted yet
+        self.given: set[tuple[str, int]] | None = None  # an assignment that the consumer has not adopted
         self.sends_full_heartbeat = True
         self.topics = self.rng.sample(sorted(TOPICS), self.rng.randint(1, 3))
 
@@ -50,7 +50,7 @@ class Consumer:
         return self.is_alive and self.epoch > 0
 
     def step(self) -> None:
-        """Adopts the last assignment, and sends a heartbeat, whose response may be lost."""
+        """Adopts the last assignment, and sends a heartbeat whose response may be lost."""
         if self.given is not None:
             self.owned, self.given = self.given, None
         scene = self.world.scene
@@ -79,7 +79,7 @@ class Consumer:
             self.epoch, self.sends_full_heartbeat = result.epoch, False
             if result.assignment is not None:
                 self.given = partitions(result.assignment)
-                self.owned &= self.given  # The consumer stops its work before its next heartbeat reports this.
+                self.owned &= self.given  # The consumer stops working before its next heartbeat reports this.
 
     def leave(self, epoch: int) -> None:
         result = self.world.scene.beat(self.name, epoch, instance=self.instance)
@@ -125,7 +125,7 @@ class World:
                 consumer.is_alive = True
                 consumer.start_over()
             case "die":
-                consumer.is_alive = False  # The process ends, together with its work.
+                consumer.is_alive = False  # The process ends, and its work stops.
                 consumer.start_over()
             case "leave" if consumer.is_in:
                 consumer.leave(-1)
@@ -152,7 +152,7 @@ class World:
                     consumer.given -= {("T1", 0)}
 
     def forget_the_dead(self) -> None:
-        """Removes silent consumers. A consumer that receives no response for its session timeout stops by itself,
+        """Removes silent consumers. A consumer that receives no response for its session timeout stops on its own,
         because it may no longer be a member."""
         members = self.scene.group_of().members if self.scene.groups() else {}
         for consumer in self.consumers:
@@ -174,8 +174,7 @@ class World:
             self.epoch = group.epoch
 
     def settle(self) -> None:
-        """Ends all faults, and lets consumers continue. The first consumer is revived, and other dead consumers stay
-        dead.
+        """Ends all faults, and lets consumers continue. Revives the first consumer; other dead consumers remain dead.
 
         A static member that did not receive the response to its join joins again after its session has timed out.
         """

@@ -1,8 +1,8 @@
-"""Tests that no acknowledged record is lost and no torn record is served, whenever a crash happens and whatever it
+"""Tests that no acknowledged record is lost and no torn record is served, no matter when a crash happens and what it
 leaves on the disk.
 
-If only the process dies, a record counts as acknowledged when it has been written. If the power fails, it counts as
-acknowledged when it has been synced.
+If only the process dies, a record counts as acknowledged once it has been written. If the power fails, it counts as
+acknowledged once it has been synced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def appending(session: Session) -> None:
     for at in range(6):
         session.append("t", b"a%d" % at, records=2)
     session.stage("t", b"b")
-    session.stage("t", b"c" * 300)  # The same write starts another segment.
+    session.stage("t", b"c" * 300)  # This write also starts another segment.
     session.write("t")
 
 
@@ -71,7 +71,8 @@ def retaining(session: Session) -> None:
     session.append("t", b"more")
     session.sync("t")
     session.now_ms += 10_000
-    session.retention("t", replace(CONFIG, retention_ms=5_000))  # Everything is deleted, including the active segment.
+    # This deletes everything, including the active segment.
+    session.retention("t", replace(CONFIG, retention_ms=5_000))
     session.append("t", b"and more")
     session.sync("t")
 
@@ -122,8 +123,8 @@ WORKLOADS: list[Workload] = [
 
 
 def crashes(workload: Workload, *, half_write: bool = False) -> Iterator[tuple[int, FakeDisk, Promises]]:
-    """Yields the disk and the promises of the workload after a crash before each disk call, and finally without a
-    crash."""
+    """Yields the disk and the promises after the workload has crashed before each disk call, and finally after it has
+    run without a crash."""
     call = 0
     while True:
         call += 1

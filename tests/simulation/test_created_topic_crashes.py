@@ -1,7 +1,7 @@
-"""Tests that topics are created completely or not at all if the process dies at any disk call.
+"""Tests that topics are created either completely or not at all if the process dies at any disk call.
 
-A thread creates the directories of the topics, and the topics are published in slices. After a restart either all
-topics of the request exist, with all their partitions online, or none of them and none of their directories.
+A thread creates the directories of the topics, and the topics are published in slices. After a restart, either all
+topics of the request exist with all partitions online, or neither the topics nor their directories exist.
 """
 
 from contextlib import suppress
@@ -14,7 +14,7 @@ from tests.simulation.simulated_broker import DATA
 from tests.simulation.stage import Stage
 from tests.support.fake_disk import FakeDisk, ProcessCrashed
 
-LARGE = SLICE_RECORDS // 3  # The creation of four topics with this number of partitions takes two slices.
+LARGE = SLICE_RECORDS // 3  # Creating four topics with this number of partitions takes two slices.
 TOPICS = {"t0": LARGE, "t1": LARGE, "t2": LARGE, "t3": LARGE, "t4": 1}
 
 
@@ -42,7 +42,7 @@ def test_each_partition_takes_a_directory_and_a_file_and_all_topics_together_one
 def test_topics_are_whole_or_not_there_after_a_crash() -> None:
     middle = CALLS // 2
     with_power_failure = {1, 2, 3, middle, middle + 1, middle + 2, CALLS + 1}
-    # A partition takes three calls. Every seventh call thus reaches each of the three calls in turn.
+    # A partition takes three calls, so every seventh call reaches each of the three in turn.
     for call in with_power_failure.union(range(4, CALLS, 7)):
         stage = Stage()
         stage.disk.crash_before(call)

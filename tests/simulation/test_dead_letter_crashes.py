@@ -1,8 +1,8 @@
-"""Tests that a dead-letter queue contains the rejected records, and no others, after a kill or a power failure before
-any disk call.
+"""Tests that a dead-letter queue contains the rejected records and no others after a kill or a power failure before any
+disk call.
 
 In the end the queue contains every record whose rejection was acknowledged, possibly twice. Every record in the queue
-was really rejected: no member has processed it, and it did not come from an aborted transaction. Rules:
+must really have been rejected: no member has processed it, and its rejection was not in an aborted transaction. Rules:
 docs/spec/dead-letter-queues.md#s2, #s6.
 """
 
@@ -66,7 +66,7 @@ def setting(resource: ConfigResourceType, of: str, name: str, value: str) -> Con
 
 @pytest.fixture(scope="module")
 def prepared() -> FakeDisk:
-    """Returns the disk of a broker that has configured the group's dead-letter queue, and was then killed."""
+    """Returns the disk of a broker that was killed after it had configured the group's dead-letter queue."""
     stage = ShareStage(is_durable=True)
     stage.broker.auto_creation.create([NewTopic(DEAD_LETTERS, 1, 1)])
     group, topic = ConfigResourceType.GROUP, ConfigResourceType.TOPIC
@@ -123,7 +123,7 @@ def continue_story(events: list[Event], crash: Crash, *, repeats_end: bool) -> N
         for name in story.knowledge.members:
             story.disconnect(name)
         story.stage.wait(2 * LOCK_MS)
-        # This fetch loads records in the state ARCHIVING, unless another request has already loaded them.
+        # This fetch loads records in the state ARCHIVING, if no other request has loaded them.
         story.fetch("last", 1)
         story.stage.wait(2 * LOCK_MS)
         check_queue(story)

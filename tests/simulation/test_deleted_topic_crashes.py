@@ -1,8 +1,8 @@
-"""Tests that a new topic with the name of a deleted topic begins empty, even if the process dies at any disk call.
+"""Tests that a new topic with the name of a deleted topic is empty at first, even if the process dies at any disk call.
 
-The old topic is deleted during a transaction. `__transaction_state` and the directories of partitions identify topics
-by name. Even if the crash leaves them out of date, the new topic gets no record of the old topic and no marker of the
-old topic's transaction. The transaction still ends.
+The old topic is deleted during a transaction. `__transaction_state` and partition directories identify topics by name.
+Even if the crash leaves them out of date, the new topic gets no record of the old topic and no marker of the old
+topic's transaction. The transaction still ends.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def create_anew(stage: Stage) -> None:
 
 
 def opened() -> tuple[Stage, bytes]:
-    """Returns a stage with a transaction that has records in both partitions, and the id of the topic."""
+    """Returns a stage with a transaction that has records in both partitions, and the topic's id."""
     stage = Stage()
     open_everywhere(stage)
     return stage, stage.broker.metadata.image.topics["orders"].topic_id

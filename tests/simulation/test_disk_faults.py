@@ -1,7 +1,7 @@
-"""Tests that the storage package loses nothing and acknowledges nothing falsely if the disk returns errors. Each error
-is reported with the right code, and reads still work.
+"""Tests that the storage package loses nothing, and acknowledges nothing wrongly, if the disk returns errors. Each
+error is reported with the right code, and reads still work.
 
-A workload runs once for each fault and each of its disk calls, and only this call fails.
+A workload runs once for each fault and each of its disk calls. Only that call fails.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def test_a_failed_write_leaves_offsets_sequences_and_segments_as_they_were() -> 
     session.append("t", b"before")
     before = (log.log_end_offset, log.producers(), log.last_stable_offset, log.size_bytes, len(log.segments))
     session.stage("t", b"fails")
-    session.stage("t", b"fails too" * 30)  # The record is in a new segment.
-    session.disk.fail(3, Fault.ENOSPC)  # The calls are write, create and write. The last one fails.
+    session.stage("t", b"fails too" * 30)  # This record starts a new segment.
+    session.disk.fail(3, Fault.ENOSPC)  # The calls are write, create and write, and the last one fails.
     with pytest.raises(LogFailed):
         session.write("t")
     assert (log.log_end_offset, log.producers(), log.last_stable_offset, log.size_bytes, len(log.segments)) == before
@@ -139,7 +139,7 @@ def test_a_failed_write_that_cannot_be_taken_back_either_takes_the_log_offline()
     log = session.create("t")
     session.append("t", b"before")
     session.stage("t", b"fails")
-    session.disk.fail_from(1, Fault.EIO, 2)  # The write fails, and the truncation after it.
+    session.disk.fail_from(1, Fault.EIO, 2)  # The write fails, and so does the truncation after it.
     with pytest.raises(LogFailed):
         session.write("t")
     assert_refuses_appends(log)
@@ -157,7 +157,7 @@ def test_a_failed_fsync_is_final() -> None:
     assert log.synced_offset == synced_offset
     assert_refuses_appends(log)
     with pytest.raises(LogFailed):
-        session.sync("t")  # The disk works again, but its losses are unknown.
+        session.sync("t")  # The disk works again, but it is unknown what has been lost.
     assert log.synced_offset == synced_offset
     assert [*contents(log, 0).values()] == [b"written.0"]
 

@@ -1,8 +1,8 @@
 """Tests that the first start on a directory of an earlier Odradek loses no staged acknowledgement, even if it crashes
 before any disk call.
 
-In the directory, acknowledgements are pending under `share.version` 2. They stay pending until their transaction ends,
-and take effect if and only if it commits (ADR 35).
+The directory has acknowledgements that are pending under `share.version` 2. They remain pending until their transaction
+ends, and take effect if and only if it commits (ADR 35).
 """
 
 from contextlib import suppress
@@ -54,7 +54,7 @@ def end(stage: Stage, *, commit: bool) -> None:
 
 
 def is_accepted(stage: Stage) -> bool:
-    """Returns whether a reader that ignores markers and private tags sees the records 3 to 5 as accepted."""
+    """Returns whether records 3 to 5 appear accepted to a reader that ignores markers and private tags."""
     broker = stage.broker
     broker.share_coordinator.repeat_markers()
     stage.wait(100)

@@ -1,5 +1,5 @@
-"""Tests that classic groups keep their guarantees while members join, work, fall silent and leave at random. Meanwhile
-the disk fails, and the broker is killed.
+"""Tests that classic groups keep their guarantees while members join, work, fall silent and leave at random, the disk
+fails, and the broker is killed.
 
 After every event there is one assignment for each generation, generations only increase, and OffsetFetch returns the
 committed offsets. When the faults end, every member that wants to be in the group is in it, and none is waiting.
@@ -35,7 +35,7 @@ class Client:
         self.instance = name if rng.random() < 0.3 else None
         self.protocols = {"range": subscription("t")} | ({"sticky": subscription("t")} if rng.random() < 0.5 else {})
         self.is_alive = True
-        self.is_busy = False  # A busy consumer processes records: it sends heartbeats and ignores their responses.
+        self.is_busy = False  # A busy consumer processes records. It sends heartbeats and ignores their responses.
         self.member_id = ""
         self.generation = -1
         self.assignment: bytes | None = None
@@ -55,14 +55,14 @@ class Client:
         self.reconnect()
 
     def step(self) -> None:
-        """Sends the next request of a consumer, or handles a response that has arrived."""
+        """Sends the consumer's next request, or handles a response that has arrived."""
         try:
             if self.is_busy:
                 self.scene.heartbeat(self.member_id, self.generation, instance=self.instance)
             else:
                 self._step()
         except KafkaError:
-            self.reconnect()  # The coordinator could not write, so the client searches for it again.
+            self.reconnect()  # The coordinator could not write, so the client looks up the coordinator again.
 
     def _step(self) -> None:
         if self.joining is not None:
@@ -126,7 +126,7 @@ class World:
         self.scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=delay_ms, group_max_size=6))
         self.clients = [Client(f"c{number}", self.scene, self.rng) for number in range(5)]
         self.trace = [f"SEED={seed}"]
-        self.generation = 0  # the highest generation of any member with a recorded assignment
+        self.generation = 0  # highest generation of which a member's assignment was recorded
         self.assignments: dict[tuple[int, str], bytes] = {}  # assignment by (generation, member id)
         self.committed = -1
 
@@ -200,13 +200,13 @@ class World:
         assert self.scene.fetch() == self.committed, "a committed offset was lost"
 
     def settle(self) -> None:
-        """Ends all faults. The first client is revived. Other dead or busy clients stay as they are, and the rest
-        continue."""
+        """Ends all faults, and lets the clients continue. Revives the first client; other dead or busy clients do not
+        change."""
         self.scene.writes_fail = False
         self.clients[0].is_alive, self.clients[0].is_busy = True, False
         for client in self.clients:
             if client.is_alive and not client.is_busy and client.assignment is not None:
-                # The member joins again. The resulting rebalance must complete without the busy members.
+                # The member rejoins. The resulting rebalance must complete without the busy members.
                 client.assignment = None
                 client.reconnect()
         for _ in range(200):
@@ -223,7 +223,7 @@ class World:
     def busy_in_force(self) -> set[str]:
         """Returns the ids of busy members that no rebalance has removed.
 
-        There is no rebalance if the members that join again include neither the leader nor a changed subscription.
+        There is no rebalance if neither the leader nor a member with a changed subscription rejoins.
         """
         return {
             client.member_id

@@ -1,4 +1,4 @@
-"""Tests that the metadata log keeps acknowledged changes after a crash at any disk call, and that the broker starts
+"""Tests that the metadata log keeps acknowledged changes through a crash at any disk call, and that the broker starts
 again."""
 
 import os
@@ -18,7 +18,7 @@ SEED = int(os.environ.get("SEED", "1"))
 
 
 class Session:
-    """A workload, and the acknowledged topics by name, with their settings. `doubt` contains the topic of the
+    """A workload, and its acknowledged topics with their settings, by name. `doubt` contains the topic of the
     unanswered request."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Session:
         found = {name: dict(image.topic_configs(name)) for name in image.topics}
         certain = {name: settings for name, settings in self.topics.items() if name not in self.doubt}
         if not self.doubt and len(self.topics) == 1:
-            found.pop("c", None)  # This topic was requested, but not acknowledged.
+            found.pop("c", None)  # This topic was requested but not acknowledged.
         assert {name: found[name] for name in certain} == certain
         assert found.keys() - certain.keys() <= self.doubt | {"c"}
         assert image.next_producer_id >= self.next_producer_id

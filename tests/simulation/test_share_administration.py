@@ -1,6 +1,6 @@
 """Tests that share groups agree with a model while administrators change them and acknowledgements are pending.
 
-This file tries more seeds than tests/spec/shares/test_administration_while_pending.py. It also plants bugs, which the
+This module tries more seeds than tests/spec/shares/test_administration_while_pending.py. It also plants bugs, which the
 model must find.
 """
 
@@ -27,7 +27,7 @@ from tests.simulation.share_administration import Administration
 from tests.support.variants import pure_only
 
 STEPS = 500
-PATIENCE = 12  # the maximum number of seeds until a planted bug is found
+PATIENCE = 12  # maximum number of seeds to find a planted bug
 
 
 @pytest.mark.parametrize("seed", seeds(60))
@@ -37,7 +37,7 @@ def test_pending_acknowledgements_survive_administrative_changes(seed: int) -> N
 
 @contextmanager
 def leaders_keep_what_was_reset() -> Iterator[None]:
-    """Plants a bug: after its offsets were altered or deleted, the leader still uses its old state."""
+    """Plants a bug: the leader still uses its old state after offsets have been altered or deleted."""
     with patch.object(SharePartitionManager, "drop_partitions", lambda self, keys: None):
         yield
 
@@ -88,8 +88,8 @@ def commits_that_are_taken_for_aborts() -> Iterator[None]:
 
 @contextmanager
 def markers_of_version_1_count_as_old_ones() -> Iterator[None]:
-    """Plants a bug: WriteTxnMarkers v1 has no transaction version, so its markers are treated as version 0. Their epoch
-    then ends the next transaction."""
+    """Plants a bug: WriteTxnMarkers v1 has no transaction version, so its markers are treated as version 0, and the
+    epoch of an old marker ends the next transaction."""
     marker_of = administration.marker_of
     with patch.object(administration, "marker_of", lambda asked, version: marker_of(asked, 2)):
         yield

@@ -1,8 +1,8 @@
-"""Tests that everything that a client of a share group has learned still holds after a crash or a power failure at any
-disk call.
+"""Tests that everything that a client of a share group has learned is still true after a crash or a power failure at
+any disk call.
 
 Members and a producer play a story. Wherever the broker dies, they continue with the next broker, as clients do. A
-finished record is not delivered again, the output of an input is visible if and only if the input is acknowledged, no
+finished record is not delivered again, an input's output is visible if and only if the input is acknowledged, no
 delivery count decreases, and no record is lost. Rules: docs/spec/share-groups.md#s4, #s5-12.
 """
 
@@ -22,7 +22,7 @@ from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import CrashState, FakeDisk, ProcessCrashed
 
 SEED = int(os.environ.get("SEED", "1"))
-HALVES = 5  # Every fifth call is also tried as a partial write. The seed determines which calls these are.
+HALVES = 5  # Every fifth call, chosen by the seed, is also tried as a partial write.
 Event = Callable[[ShareStory], None]
 
 
@@ -38,7 +38,7 @@ def fetches(name: str, count: int) -> Event:
 
 
 def works(name: str, count: int, *, commits: bool = True, kind: int = ACCEPT, twice: bool = False) -> Event:
-    """Returns an event with one transaction: an output for each input, and the acknowledgements."""
+    """Returns an event with one transaction that contains an output for each input, and the acknowledgements."""
 
     def event(story: ShareStory) -> None:
         if story.stage.pair == NO_PAIR:
@@ -51,7 +51,7 @@ def works(name: str, count: int, *, commits: bool = True, kind: int = ACCEPT, tw
 
 
 def works_slowly(name: str, count: int) -> Event:
-    """Returns an event in which the broker writes a snapshot of the state between the staging and the commit."""
+    """Returns an event in which the broker writes a snapshot of the state between staging and commit."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -64,7 +64,7 @@ def works_slowly(name: str, count: int) -> Event:
 
 
 def works_too_slowly(name: str, count: int) -> Event:
-    """Returns an event in which the locks expire before the commit. The commit is refused because the broker has
+    """Returns an event in which the locks expire before the commit. The commit is then refused, because the broker has
     aborted the transaction."""
 
     def event(story: ShareStory) -> None:
@@ -78,8 +78,7 @@ def works_too_slowly(name: str, count: int) -> Event:
 
 
 def stages_and_goes(name: str, count: int) -> Event:
-    """Returns an event in which the member disconnects before its producer commits. The commit succeeds
-    nevertheless."""
+    """Returns an event in which the member disconnects before its producer commits. The commit still succeeds."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -134,7 +133,7 @@ IN_TRANSACTIONS: list[Event] = [
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A point at which the process can die: the event, the knowledge of the clients, and the possible contents of the
+    """A point at which the process can die: the event, the clients' knowledge, and the possible contents of the
     disk."""
 
     event: int
@@ -144,7 +143,7 @@ class Crash:
 
 
 class Play:
-    """Plays a story. `event` is the number of the current event."""
+    """A run of a story. `event` is the number of the current event."""
 
     def __init__(self, events: list[Event], story: ShareStory, event: int = 0) -> None:
         self.events = events
@@ -164,7 +163,7 @@ def start_play(events: list[Event], prepared: FakeDisk) -> Play:
 def crashes(
     events: list[Event], prepared: FakeDisk, states: Callable[[FakeDisk, int], Iterator[CrashState]]
 ) -> list[Crash]:
-    """Returns a crash before each disk call for each distinct state of the disk, and a crash at the end."""
+    """Returns a crash before each disk call, for each distinct state of the disk, and a crash at the end."""
     found: list[Crash] = []
     seen: set[tuple[int, bytes]] = set()
     play = start_play(events, prepared)

@@ -1,9 +1,10 @@
 """Tests that share groups deliver every record until it is finished, while members fetch, acknowledge, fall silent and
-vanish at random. Meanwhile writes fail, responses are lost, and the broker dies at random disk calls.
+vanish at random, writes fail, responses are lost, and the broker dies at random disk calls.
 
 After every event a record is held by at most one member, acknowledged records are not delivered again, and no record is
 delivered more often than the limit allows. A kill may forget one delivery, and so may a write that fails when the last
-session ends. When the faults end, every record is finished, was delivered as often as allowed, or is delivered now.
+session ends. When the faults end, every record is finished, has been delivered as often as allowed, or is delivered
+now.
 """
 
 from collections import Counter
@@ -36,12 +37,12 @@ class World:
         self.broker = ShareBroker(self.disk)
         self.topic = self.broker.shared_topic("T")
         self._configure()
-        self.forgotten = 0  # number of deliveries of a record that may not have been stored
-        self.members: dict[Member, dict[int, int]] = {}  # for each member, the end of its lock by offset
+        self.forgotten = 0  # number of a record's deliveries that may not have been stored
+        self.members: dict[Member, dict[int, int]] = {}  # by member: the end of its lock for each offset
         self.names = iter(range(1_000_000))
-        self.produced = 0  # the end offset of the acknowledged records
+        self.produced = 0  # end offset of the acknowledged records
         self.finished: set[int] = set()
-        self.maybe_finished: set[int] = set()  # records whose acknowledgement got no response
+        self.maybe_finished: set[int] = set()  # records with an unanswered acknowledgement
         self.deliveries: Counter[int] = Counter()
 
     def _configure(self) -> None:
@@ -130,7 +131,7 @@ class World:
         kinds = {offset: self.rng.choice([ACCEPT, ACCEPT, RELEASE, REJECT]) for offset in chosen}
         ends = {offset for offset, kind in kinds.items() if kind != RELEASE}
         now_ms = self.broker.clock.now_ms()
-        # After the lock has expired, a failed write may have archived the record, so a success would not prove that the
+        # If the lock had expired, a failed write might have archived the record, so a success would not prove that the
         # acknowledgement was stored.
         in_time = {offset for offset in chosen if held[offset] > now_ms}
         for offset in chosen:
@@ -141,7 +142,7 @@ class World:
             member.epoch = 0
             return
         if self.rng.random() < 0.15:
-            return  # The response is lost.
+            return  # the response is lost
         code = partitions_of(response)[self.topic, 0].code
         self.trace.append(f"  {member.member_id} acknowledges {kinds}: {code.name}")
         if code is ErrorCode.NONE:

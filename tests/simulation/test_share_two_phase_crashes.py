@@ -1,9 +1,9 @@
-"""Tests that acknowledgements that are staged in a two-phase commit survive a power failure before any disk call. No
+"""Tests that acknowledgements staged in a two-phase commit survive a power failure before any disk call, although no
 setting requires an fsync.
 
-When the last request of the transaction has been answered, an external coordinator relies on the staged
+Once the last request of the transaction has been answered, an external coordinator relies on the staged
 acknowledgements. A day after the power failure their records have not been delivered to any other member. Then the
-decision is carried out: outputs become visible and inputs are acknowledged, or neither. Rules:
+decision is carried out: either the outputs become visible and the inputs are acknowledged, or neither. Rules:
 docs/spec/share-groups.md#s5-12, #s5-13 row 6.
 """
 
@@ -36,7 +36,7 @@ def keep(story: ShareStory) -> None:
 
 
 def played(prepared: FakeDisk, *, commit: bool, keeps: bool) -> list[tuple[str, Moment, FakeDisk]]:
-    """Returns the possible contents of the disk at each crash, with a description and the knowledge of the clients."""
+    """Returns, for each crash, a description, the clients' knowledge, and the possible contents of the disk."""
     story = ShareStory(ShareStage(prepared.after_kill(), NOW_MS, is_durable=False, is_two_phase=True))
     disk = story.stage.disk
     found: list[tuple[str, Moment, FakeDisk]] = []

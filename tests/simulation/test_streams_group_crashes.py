@@ -1,7 +1,7 @@
-"""Tests that everything that members of streams groups (KIP-1071) have learned still holds after a crash at any disk
+"""Tests that everything that members of streams groups (KIP-1071) have learned is still true after a crash at any disk
 call.
 
-The members play one story. Wherever the broker dies, they repeat unanswered requests to the next broker, as clients do,
+The members play a story. Wherever the broker dies, they repeat unanswered requests to the next broker, as clients do,
 and continue. No task has two owners, no committed offset is lost, and the story ends as planned. As in Kafka, a member
 is fenced only if the lost response turned its standby tasks into active ones.
 """
@@ -162,7 +162,7 @@ class StreamsGroupWorld(GroupWorld[Member]):
 
 
 def waits_for_steps(world: GroupWorld[Member]) -> None:
-    """Lets the computation of a target make some of its steps. All steps take about 15 ms."""
+    """Lets a target computation take some of its steps. All steps take about 15 ms."""
     world.stage.wait(4)
 
 

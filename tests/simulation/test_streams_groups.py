@@ -1,11 +1,11 @@
 """Tests that each task of a Kafka Streams application has at most one owner, while the application's instances join,
 work, fall silent and leave at random.
 
-The network between the instances and the broker loses, repeats and delays heartbeats, and the broker is killed now and
-then.
+The network between the instances and the broker loses, repeats and delays heartbeats, and the broker is sometimes
+killed.
 
-After every event no two members work on the same task, and no process has a task in two roles, as far as the members
-know. When the faults end, each task gets its owner before the session and rebalance timeouts have passed.
+After every event, no two members believe that they work on the same task, and no process has a task in two roles. When
+the faults end, each task gets its owner before the session and rebalance timeouts have passed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEEDS = seeds(60)
 EVENTS = 80
 SESSION_MS, REBALANCE_MS, BEAT_MS = 10_000, 15_000, 1_000
 LOST = {ErrorCode.UNKNOWN_MEMBER_ID.value, ErrorCode.FENCED_MEMBER_EPOCH.value, ErrorCode.FENCED_INSTANCE_ID.value}
-# The broker has not loaded its groups yet, or has no groups yet. The member repeats its request.
+# The broker has not loaded its groups, or does not coordinate them yet. The member repeats its request.
 LATER = {ErrorCode.NOT_COORDINATOR.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value}
 STATELESS, STATEFUL = "lines", "words"  # names of two topics
 TOPICS = {STATELESS: 3, STATEFUL: 4}
@@ -58,7 +58,7 @@ Task = tuple[str, int]
 
 
 class StreamsStage(Stage):
-    """A broker with the source topics. Its streams groups have one standby replica."""
+    """A broker with the source topics, whose streams groups have one standby replica."""
 
     def __init__(self, disk: FakeDisk | None, now_ms: int, interval_ms: int) -> None:
         settings = {
@@ -79,8 +79,8 @@ class StreamsStage(Stage):
 
 
 class Instance:
-    """A member that behaves like a real one: it works on its last assignment, and closes revoked tasks before it
-    reports this.
+    """A member that behaves like a real one: it works on its last assignment, and closes revoked tasks before its next
+    heartbeat.
 
     `active` and `standby` contain the tasks that the member believes it has.
     """
@@ -137,7 +137,7 @@ class Instance:
         elif answer.error_code in LOST:
             self.lose_tasks()
         elif answer.error_code == ErrorCode.UNRELEASED_INSTANCE_ID.value:
-            self.sends_full_heartbeat = True  # The member has already joined, but the response was lost.
+            self.sends_full_heartbeat = True  # The member has already joined, but has not received the response.
         else:
             assert answer.error_code == 0, answer
             assert answer.member_epoch >= self.epoch, "an epoch went back"
@@ -148,7 +148,7 @@ class Instance:
                 self.standby = tasks_of(answer.standby_tasks or [])
 
     def leave(self, epoch: int) -> None:
-        """Closes the tasks, and then sends the heartbeat that leaves the group."""
+        """Closes the tasks, then sends the heartbeat that leaves the group."""
         request = StreamsGroupHeartbeatRequest(
             group_id=GROUP, member_id=self.name, member_epoch=epoch, instance_id=self.instance
         )
@@ -238,7 +238,7 @@ class World:
         members = {each.member_id for each in self.described().members}
         for instance in self.instances:
             if instance.is_in and instance.name not in members:
-                instance.lose_tasks()  # The member has stopped its work too, after its session timeout.
+                instance.lose_tasks()  # After its session timeout, the member has stopped working too.
         owners: dict[Task, str] = {}
         of_process: dict[tuple[str, Task], str] = {}
         for each in self.instances:
@@ -252,7 +252,7 @@ class World:
                     assert other == here, f"{task} is in {each.process} with {other} and {here}"
 
     def settle(self) -> int:
-        """Ends all faults. Returns the milliseconds until every task has its owner and the group is stable."""
+        """Ends all faults. Returns the time in milliseconds until every task has its owner and the group is stable."""
         self.is_stormy = False
         self.instances[0].is_alive = True
         begun_ms = self.stage.time.now_ms()

@@ -1,11 +1,11 @@
-"""Tests that a crash during a transition of a transactional id undoes no confirmed outcome and tears no request. The
-broker crashes at every point of every transition that makes a difference.
+"""Tests that a crash during a transition of a transactional id undoes no confirmed outcome and leaves no request half
+executed. The broker crashes at every point of every transition that makes a difference.
 
     before append → appended → synced → … markers … → answered
 
 Each crash is tried with a kill, and with every state that a power failure may leave. A confirmed outcome holds. A
-request without a response was executed in all partitions, or in none of them. Nothing stays blocked, and the
-transactional id can be used again.
+request without a response was executed in all partitions or in none. Nothing remains blocked, and the transactional id
+can be used again.
 """
 
 from collections.abc import Callable
@@ -169,9 +169,9 @@ CASES = [
 
 
 def call_of(transition: Transition, point: Point) -> int | None:
-    """Returns the number of the step's disk calls after which the process dies, or None if it dies after all of them.
+    """Returns the number of disk calls that the step makes before the process dies, or None if it makes all of them.
 
-    The number comes from an undisturbed run of the step, because a step makes the same calls every time.
+    The number comes from an undisturbed run of the step, which makes the same calls every time.
     """
     stage = Stage()
     transition.given(stage)
@@ -195,7 +195,7 @@ def call_of(transition: Transition, point: Point) -> int | None:
 
 
 def calls_among(calls: list[str], name: str, topic: str) -> list[int]:
-    """Returns the positions of the calls with this name that concern logs of this topic."""
+    """Returns the positions of the calls with this name on logs of this topic."""
     return [
         at for at, call in enumerate(calls) if call.startswith(name) and f"/{topic}-" in call and call.endswith(".log")
     ]
@@ -226,7 +226,7 @@ def test_a_crash_loses_nothing_that_was_answered_and_tears_nothing(transition: T
 
 def check_restart(transition: Transition, is_answered: bool, name: str, disk: FakeDisk, now_ms: int) -> None:
     again = Stage(disk, now_ms)
-    again.wait(3 * TIMEOUT_MS)  # Within this time an open transaction is aborted, and a decided one is completed.
+    again.wait(3 * TIMEOUT_MS)  # By then an open transaction is aborted, and a decided one is completed.
     assert again.states() <= {"Empty", "CompleteCommit", "CompleteAbort"}, name
     is_done = again.offset() == 7
     happened = is_done and transition.is_commit

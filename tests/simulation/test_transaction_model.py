@@ -1,7 +1,7 @@
 """Tests that a broker answers thousands of requests as a model predicts.
 
-The requests come from producers of both protocols, from zombies, from two-phase commits and their recoveries, and from
-administrators. The broker restarts, markers are held, and the level of transaction.version changes in between.
+The requests come from producers of both protocols, zombies, two-phase commits and their recoveries, and administrators.
+The broker restarts, markers are held, and the level of transaction.version changes in between.
 
 `OPERATIONS=n` tries this many requests for each seed. `SEED=n` repeats one seed. Rules: docs/spec/transactions.md#s2,
 #s3.
@@ -39,10 +39,11 @@ PARTITIONS = 2
 PATIENCE = 20  # number of seeds
 OLD_PRODUCER_ID = 900_000_000
 IDS_OF_A_PROCESS = 100_000
-# Number of (producer id, epoch) pairs that a trial remembers for each transactional id. A producer with any pair but
+# Number of (producer id, epoch) pairs that a trial remembers for each transactional id. A producer with any pair except
 # the newest is a zombie.
 REMEMBERED = 6
-# The only errors that a request may receive. Any other error would show a bug, or a reason outside the transaction.
+# The only errors that a request may receive. Any other error would reveal a bug, or have a cause outside the
+# transaction.
 LAWFUL = {
     E.CONCURRENT_TRANSACTIONS,
     E.INVALID_PRODUCER_EPOCH,
@@ -57,7 +58,7 @@ LAWFUL = {
 
 
 class Trial:
-    """A broker, its model, and random requests for both."""
+    """A broker, its model, and random requests to both."""
 
     def __init__(self, seed: int, new_core: Callable[..., TransactionCore] = TransactionCore) -> None:
         self.rng = Random(seed)
@@ -123,7 +124,7 @@ class Trial:
         return self.rng.choice([*self.model.txns]) if self.model.txns else None
 
     def some_pair(self, name: str) -> Pair:
-        """Returns the producer id and epoch of the current producer in most cases, and of a zombie otherwise."""
+        """Returns a producer id and epoch: mostly those of the current producer, sometimes those of a zombie."""
         if self.rng.random() < 0.7 or not self.known_pairs[name]:
             return self.model.txns[name].client
         return self.rng.choice(self.known_pairs[name])
@@ -178,7 +179,7 @@ class Trial:
         return code
 
     def _fresh_id(self, name: str) -> int:
-        """Returns the producer id that the coordinator has assigned in a decision without a response."""
+        """Returns the producer id that the coordinator assigned in a decision whose response was lost."""
         core = self.scene.transactions.shard_for(name).core
         txn = core.txn(name)
         assert txn is not None
@@ -203,8 +204,8 @@ class Trial:
             self.model.write(name, pair, index, Record(value, pair[0]), adds=adds)
 
     def settle(self, reply: Any) -> None:
-        """Waits for the response. A request that adds a partition first waits for the end of the previous
-        transaction."""
+        """Waits for the response. A request that adds a partition waits for the end of the previous transaction
+        first."""
         self.scene.settle()
         if isinstance(reply, Deferred) and not reply.is_done:
             self.pass_time(200)
@@ -270,7 +271,7 @@ class Trial:
                 self.release_markers()
 
     def abort_in_partition(self) -> None:
-        """Aborts a transaction in one partition like `Admin.abortTransaction`, without the coordinator. This works even
+        """Aborts a transaction in one partition without the coordinator, like `Admin.abortTransaction`. This works even
         on a sealed transaction."""
         index = self.rng.randrange(PARTITIONS)
         partition = self.model.partitions[index]

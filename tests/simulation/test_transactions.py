@@ -1,6 +1,6 @@
-"""Tests that transactions stay whole, no matter which faults the seed injects.
+"""Tests that transactions remain atomic, whichever faults the seed injects.
 
-Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
+Repeat a seed with `make sim SEED=n`, or try more seeds with `make sim SEEDS=n`.
 """
 
 import os
@@ -40,8 +40,7 @@ def test_the_same_seed_is_the_same_story_in_another_process_too(seed: int) -> No
     assert prints.stdout.split() == [world.fingerprint]
 
 
-# The next test shows that the simulation finds bugs. It plants bugs that brokers have had, and some seed finds each of
-# them.
+# The next test plants bugs that brokers have had, and checks that some seed finds each of them.
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Tests that each two-phase commit ends as its application decided, no matter which faults the seed injects.
+"""Tests that each two-phase commit ends as its application decided, whichever faults the seed injects.
 
-The faults include recoveries that crash, two instances that run at the same time, late and repeated EndTxn requests,
+The faults include recoveries that crash, two instances that run concurrently, late and repeated EndTxn requests,
 exhausted epochs, and power failures. The outcome is always the one in the application's database. Repeat a seed with
-`make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
+`make sim SEED=n`, or try more seeds with `make sim SEEDS=n`.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Tests of two-phase commits with a kill or a power failure before every disk call in each step.
 
-No flush setting requires an fsync here. Records survive because an external coordinator relies on them. The test plays
-this coordinator: it has noted the transaction's producer id and epoch and its decision, and acts on these notes after
-the crash. Scenarios: docs/spec/transactions.md#s8-8.
+No flush setting requires an fsync here. The broker must sync records because an external coordinator relies on them.
+The test plays this coordinator: it has noted the transaction's producer id and epoch and its decision, and acts on
+these notes after the crash. Scenarios: docs/spec/transactions.md#s8-8.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,8 +20,8 @@ from tests.support.fake_disk import FakeDisk, ProcessCrashed
 E = ErrorCode
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
-# The broker's default intervals. With the shorter intervals of other simulations, days of virtual time would take too
-# long.
+# The broker's default intervals. With the shorter intervals of other simulations, simulating several days would take
+# too long.
 UNHURRIED = {
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": "10000",
     "log_cleaner_backoff_ms": "15000",
@@ -31,14 +31,14 @@ UNHURRIED = {
 
 @dataclass(slots=True)
 class Notes:
-    """The notes of the external coordinator: everything that it has learned, and its decision. Its own disk does not
+    """The external coordinator's notes: everything that it has learned, and its decision. Its own disk does not
     fail."""
 
     ongoing: Pair = NO_PAIR
     written: tuple[str, ...] = ()
     has_offset: bool = False
     decision: bool | None = None
-    is_answered: bool = False  # whether the end of the transaction was answered
+    is_answered: bool = False  # whether the broker has confirmed the end of the transaction
     # producer ids and epochs that newer ones have replaced
     replaced: tuple[Pair, ...] = ()
 
@@ -89,7 +89,7 @@ def keep(stage: Stage, notes: Notes) -> None:
 
 
 def write_as_those_before(stage: Stage, notes: Notes) -> None:
-    """Checks that the broker refuses writes of every replaced producer to the partitions of the transaction, with each
+    """Checks that the broker refuses writes of every replaced producer to the transaction's partitions, with each
     protocol."""
     owner, sequences = stage.pair, stage.sequences
     for pair in notes.replaced:
@@ -120,8 +120,7 @@ def begin_ordinary(stage: Stage, notes: Notes) -> None:
 
 
 def make_two_phase(stage: Stage, notes: Notes) -> None:
-    """Turns the transaction into a two-phase commit. After the response, everything that was written before is reliable
-    too."""
+    """Turns the transaction into a two-phase commit. After the response, the earlier records are durable too."""
     stage.is_two_phase = True
     keep(stage, notes)
 
@@ -129,7 +128,7 @@ def make_two_phase(stage: Stage, notes: Notes) -> None:
 Step = Callable[[Stage, Notes], None]
 PREPARED: list[Step] = [begin, write_first, write_another, write_again, commit_offset]
 MADE_TWO_PHASE: list[Step] = [begin_ordinary, *PREPARED[1:], make_two_phase]
-UNPROMISED = [begin_ordinary, make_two_phase]  # Until these steps are answered, written records may be lost.
+UNPROMISED = [begin_ordinary, make_two_phase]  # Before these steps are answered, written records may be lost.
 STORIES: list[list[Step]] = [
     PREPARED,
     [*PREPARED, keep, keep, commit],
@@ -149,8 +148,8 @@ CASES = [
 
 
 def crashes(story: list[Step], number: int) -> Iterator[tuple[Stage, Notes]]:
-    """Yields the stage and the notes after the broker has died in this step: before each disk call, and after the last
-    call."""
+    """Yields the stage and the notes after the broker has died in this step, before each disk call and after the last
+    one."""
     for call in count(1):
         stage, notes = stage_on(), Notes()
         for step in story[:number]:
@@ -182,8 +181,8 @@ def test_acknowledged_state_survives_a_power_failure_and_only_the_noted_decision
 
 
 def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> None:
-    """Restarts the broker one day after the crash, and checks that no decision is lost. Then recovers the transaction
-    as the restarted application does, and checks its state and its producer id and epoch."""
+    """Restarts the broker one day after the crash, and checks that no decision is lost. Then recovers the transaction,
+    as the restarted application does, and checks its state, producer id and epoch."""
     again = stage_on(disk, before.time.now_ms() + DAY_MS, is_loading=True)
     write_as_those_before(again, notes)
     again.wait(2_000)
@@ -193,7 +192,7 @@ def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> No
         again.wait(1_000)
         assert_decided(again, notes, when)
     if before.pair == NO_PAIR:
-        return  # The broker had not sent any response.
+        return  # The broker had not sent a response.
     code, ongoing = again.init6(keep=True)
     assert code is E.NONE, when
     is_open = ongoing != NO_PAIR
@@ -227,7 +226,7 @@ def assert_decided(stage: Stage, notes: Notes, when: str) -> None:
 
 
 def synced(stage: Stage, step: Step) -> list[str]:
-    """Returns the topics whose logs a step has synced, each topic once, in the order of the syncs."""
+    """Returns the topics whose logs a step has synced, each once, in the order of the syncs."""
     start = len(stage.disk.log)
     step(stage, Notes(ongoing=stage.pair))
     calls = [call for call in stage.disk.log[start:] if call.startswith("sync") and call.endswith(".log")]

@@ -1,7 +1,7 @@
 """Tests that an application with a share group makes an output visible if and only if its input is acknowledged, even
 after crashes.
 
-Workers acquire records, write one output for each, and acknowledge the records in the same transaction. At random, the
+Workers acquire records, write an output for each, and acknowledge the records in the same transaction. At random, the
 broker is killed, responses are lost, markers are lost or repeated, sessions end, and locks and transactions time out.
 In the end all remaining records are processed. Each acknowledged input then has exactly one visible output, and no
 other input has a visible output. Rules: docs/spec/share-groups.md#s5.
@@ -54,23 +54,23 @@ class Worker:
         self.is_open = False
 
     def take(self) -> None:
-        if self.member.heartbeat().error_code != 0:  # The member slept for longer than its session timeout.
+        if self.member.heartbeat().error_code != 0:  # The member has slept for longer than its session timeout.
             self.abort()
             self.begin()
         for first, last, _ in self.member.acquire(self.world.topic, max_records=3):
-            # The locks of earlier deliveries of these records had expired, so the member no longer held them.
+            # Earlier deliveries of these records had expired locks, so the member no longer held the records.
             self.held = [held for held in self.held if held[1] < first or held[0] > last]
             self.held.append((first, last))
 
     def work(self, *, loses_answer: bool) -> None:
-        """Writes one output for each held record, and acknowledges the records, in the open transaction."""
+        """Writes an output for each held record, and acknowledges the records, all in the open transaction."""
         if not self.held:
             return
         broker, (first, last) = self.world.broker, self.held.pop(0)
         acks: dict[bytes | tuple[bytes, int], Batches] = {self.world.topic: [(first, last, ACCEPT)]}
         codes = self.producer.codes(self.member, acks)
         if loses_answer:
-            codes = self.producer.codes(self.member, acks)  # A client repeats the request if the response is lost.
+            codes = self.producer.codes(self.member, acks)  # A client repeats a request whose response was lost.
         self.is_open = self.is_open or codes == [ErrorCode.NONE]
         if codes != [ErrorCode.NONE]:
             self.abort()
@@ -107,7 +107,7 @@ class Worker:
     def _end(self, *, commit: bool) -> None:
         self.is_open, self.sequence = False, 0
         if self.producer.end(commit=commit) is not ErrorCode.NONE:
-            self.begin()  # The broker has aborted the transaction, so the producer was fenced.
+            self.begin()  # The broker has aborted the transaction, which has fenced the producer.
 
 
 class World:
@@ -185,7 +185,7 @@ class World:
             self.broker.sleep(16_000)
 
     def outputs(self) -> Counter[int]:
-        """Returns, for each input, the number of outputs that readers of committed records see."""
+        """Returns the number of outputs of each input that read_committed consumers see."""
         log = self.broker.partition("out").log
         found = Counter[int]()
         open_: dict[int, list[int]] = {}
@@ -207,7 +207,7 @@ class World:
         self.archived |= self.stored(ARCHIVED)
 
     def stored(self, delivery_state: int) -> set[int]:
-        """Returns the inputs that have ever been stored in this state, by a record or as the effect of a marker."""
+        """Returns the inputs that have ever been stored in this state, either by a record or by a marker."""
         found: set[int] = set()
         for index in range(STATE_PARTITIONS):
             core = StateCore(ShareCoordinatorConfig(), lambda topic_id, index: True)
@@ -256,7 +256,7 @@ def test_output_is_visible_if_and_only_if_its_input_is_acknowledged(seed: int) -
 
 
 def equal_epochs(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """Plants the rule in the text of KIP-1289: only a marker with an equal epoch ends the transaction."""
+    """Plants the rule of KIP-1289's text: only a marker with an equal epoch ends the transaction."""
     if (ending.producer_id, ending.producer_epoch) != (producer_id, producer_epoch):
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
@@ -277,7 +277,7 @@ def matching(rule: Callable[[TransactionEnd, int, int], Resolution | None]) -> I
 
 @contextmanager
 def forgetting() -> Iterator[None]:
-    """Plants a bug: staged acknowledgements exist only in memory, as in the text of KIP-1289."""
+    """Plants a bug: staged acknowledgements exist only in memory, as in KIP-1289's text."""
     with patch.object(entry.PendingRanges, "add", lambda self, added: None):
         yield
 

@@ -1,8 +1,8 @@
-"""A world in which a thread checks batches while their transaction ends on another connection.
+"""A world in which a thread checks batches while another connection ends their transaction.
 
 Producers use the new protocol at any transaction.version, as any client may: they rely on the broker to add partitions
-(Produce v12), and end with EndTxn v4 or v5. Threads are busy, and a producer may abandon a batch and end its
-transaction.
+(Produce v12), and end transactions with EndTxn v4 or v5. Threads are busy, and a producer may abandon a batch and end
+its transaction.
 """
 
 from dataclasses import replace
@@ -32,14 +32,14 @@ class ImpatientProducer(Producer):
 
     @property
     def may_be_late(self) -> bool:
-        return False  # Below level 2 the producer's epoch stays the same.
+        return False  # Below level 2 the producer's epoch does not change.
 
     def _transaction(self) -> Script:
         self._tries = self._rng.choice([1, 1, TRIES])
         pair = self._pair
         yield from super()._transaction()
         if self._pair == pair and self._tries == 1:
-            # An abandoned batch may exist, so the producer starts again with a new epoch.
+            # There may be an abandoned batch, so the producer starts again with a new epoch.
             yield from self._initialise()
 
     def _records(self, batch: Batch, key: bytes = b"k", compression: Compression = Compression.NONE) -> bytearray:
@@ -76,4 +76,4 @@ class ThreadWorld(World):
         return producer
 
     def _upgrade(self) -> None:
-        """Does nothing, because the level of transaction.version stays the same."""
+        """Does nothing, because the level of transaction.version does not change."""

@@ -1,4 +1,5 @@
-"""A model of transactions: the effect of each request of a producer or an administrator, and the view of readers.
+"""A model of transactions: the effect of each request from a producer or an administrator, and the records that readers
+see.
 
 The model contains only the rules (docs/spec/transactions.md#s2, #s3), and none of the broker's tables. It returns
 whether each request is accepted, and the producer id and epoch to continue with. It also keeps the contents of every
@@ -14,13 +15,13 @@ from itertools import count
 Pair = tuple[int, int]
 TIMEOUT_MS = 60_000
 LAST_USABLE, MAX = 32_766, 32_767
-OFFSETS = -1  # The index of the partition for the offsets of groups.
+OFFSETS = -1  # index of the partition for group offsets
 
 
 class State(Enum):
     EMPTY = auto()
     OPEN = auto()
-    DECIDED = auto()  # Some markers have not been written yet.
+    DECIDED = auto()  # some markers have not been written
     COMMITTED = auto()
     ABORTED = auto()
 
@@ -34,14 +35,14 @@ class Record:
     value: bytes
     producer_id: int
     is_committed: bool | None = None  # None while the record is undecided
-    offset: int | None = None  # This is the committed offset if the record commits an offset of a group.
+    offset: int | None = None  # the committed offset, if the record commits a group offset
     group: str = ""
 
 
 @dataclass(slots=True)
 class ProducerRequests:
-    """The oldest request of a producer to the coordinator whose batch has not been appended. Later batches must not
-    overtake that batch."""
+    """A producer's oldest request to the coordinator whose batch has not been appended. Later batches must not overtake
+    that batch."""
 
     epoch: int
     sequence: int
@@ -93,8 +94,7 @@ class Partition:
         self.epochs[producer_id] = epoch
 
     def visible(self) -> list[bytes]:
-        """Returns the values that a read_committed reader receives. The reader stops before the first undecided
-        record."""
+        """Returns the values that a read_committed reader receives. It stops before the first undecided record."""
         values = []
         for record in self.records:
             if record.is_committed is None:
@@ -116,8 +116,8 @@ class Txn:
     is_two_phase: bool
     state: State = State.EMPTY
     owner: Pair | None = None
-    previous: Pair | None = None  # EndTxn and InitProducerId recognise this pair.
-    is_previous_known: bool = False  # InitProducerId recognises the pair. A restart may forget it.
+    previous: Pair | None = None  # the pair that EndTxn and InitProducerId recognise as previous
+    is_previous_known: bool = False  # whether InitProducerId recognises that pair; a restart may forget it
     version: int = 0  # the transaction version of the last step
     partitions: set[int] = field(default_factory=set)
     started_ms: int = 0
@@ -140,13 +140,11 @@ class Model:
         self.held: set[int] = set()  # partitions whose markers are currently held
         self.values = count()
 
-    # --- The requests that are permitted.
+    # --- Permitted requests.
 
     def begins(self, name: str, told: Pair | None, *, two_phase: bool, keep: bool) -> str:
-        """Returns the outcome of InitProducerId.
-
-        It is "new", "next", "again", "kept", "wait" (after an abort), or "" for a refusal.
-        """
+        """Returns the outcome of InitProducerId: "new", "next", "again", "kept", "wait" (after an abort), or "" for a
+        refusal."""
         if keep and self.level < 2:
             return ""
         txn = self.txns.get(name)
@@ -168,7 +166,7 @@ class Model:
         return txn.state is not State.DECIDED and txn.owner is None and txn.pair == pair
 
     def may_write(self, name: str, pair: Pair, index: int, *, adds: bool) -> bool:
-        """Returns whether Produce is permitted, or TxnOffsetCommit if `index` is OFFSETS.
+        """Returns whether Produce is permitted or, if `index` is OFFSETS, TxnOffsetCommit.
 
         A request that needs the coordinator is remembered, as in a real partition.
 
@@ -209,7 +207,7 @@ class Model:
     # --- The effects of requests.
 
     def begin(self, name: str, outcome: str, told: Pair | None, answered: Pair | None, *, two_phase: bool) -> Pair:
-        """Initialises the producer. Returns the pair of the response. A new producer id is copied from the broker's
+        """Initialises the producer, and returns the pair of the response. A new producer id is copied from the broker's
         response."""
         fresh = (-1 if answered is None else answered[0], 0)
         if outcome == "new":
@@ -261,7 +259,7 @@ class Model:
         return self._decide(txn, commit, marked, following, 2)
 
     def fence(self, name: str, fresh: int) -> None:
-        """Aborts the transaction on behalf of the coordinator, because of a new owner or a timeout."""
+        """Aborts the transaction on the coordinator's initiative, because of a new owner or a timeout."""
         txn = self.txns[name]
         if self.level >= 2 or txn.owner is not None:
             self.end(name, commit=False, version=2, fresh=fresh)
@@ -283,7 +281,8 @@ class Model:
         return following
 
     def write_markers(self) -> None:
-        """Writes the missing markers that are not held. A transaction without missing markers becomes complete."""
+        """Writes the missing markers that are not held, and completes the transactions that then have all their
+        markers."""
         for txn in self.txns.values():
             if txn.decided is None:
                 continue

@@ -53,8 +53,8 @@ DATA_PARTITIONS: list[TopicPartition] = [("orders", 0), ("orders", 1), ("mail", 
 OFFSET_PARTITIONS: list[TopicPartition] = [(GROUP_OFFSETS, 0), (GROUP_OFFSETS, 1)]
 ANSWER_TIMEOUT_MS = 400
 FETCH_VERSION = 12
-OLD_PRODUCER_ID = 5_000_000  # This producer id belongs to an earlier life of the broker.
-QUIET_MS = 120_000  # longer than any transaction timeout, and than any delay of a message
+OLD_PRODUCER_ID = 5_000_000  # a producer id from an earlier life of the broker
+QUIET_MS = 120_000  # longer than any transaction timeout and any delay of a message
 
 
 class World:
@@ -102,7 +102,7 @@ class World:
         return self.plan.is_durable
 
     def _build(self) -> None:
-        """Starts the broker for the first time, and prepares it before the first fault."""
+        """Starts the broker for the first time, and prepares its state before any fault."""
         self.broker = broker = self._start_broker()
         topics = [NewTopic("orders", 2, 1), NewTopic("mail", 1, 1), NewTopic(INPUT, 1, 1)]
         internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, GROUP_OFFSETS)]
@@ -193,8 +193,8 @@ class World:
         )
 
     def _replace_producer(self) -> None:
-        """Starts another producer with a transactional id. The old producer continues until a response shows that it
-        was replaced."""
+        """Starts another producer with a transactional id. The old producer continues until a response reveals that it
+        has been replaced."""
         self._start_producer(self.rng.choice(self.transactional_ids))
 
     def _go_on(self, producer: Producer, script: Script, answers: list[Any] | None) -> None:
@@ -222,7 +222,7 @@ class World:
 
         def answered(number: int, answer: Message) -> None:
             if number not in missing or (asked[number].client and self.broker is not broker):
-                return  # The response is late or repeated, or its connection has ended with the broker.
+                return  # The response is late or repeated, or its connection ended with the broker.
             self._note_answer(producer, answer)
             answers[number] = answer
             missing.discard(number)
@@ -298,7 +298,7 @@ class World:
         self.disk.fail_from(self.rng.randint(1, 4), fault, calls)
         self.disturbances += 1
         self.note(f"the disk fails {calls} times: {fault.name}")
-        # A log whose fsync failed accepts nothing until the process is restarted.
+        # After a failed fsync, a log accepts nothing until the process is restarted.
         self.time.after(self.rng.choice([100, 1_500]), self._mend, self.life)
 
     def _mend(self) -> None:
@@ -308,7 +308,7 @@ class World:
         self._crashed()
 
     def _upgrade(self) -> None:
-        """Raises transaction.version while old clients are active, which must not be affected."""
+        """Raises transaction.version while old clients are active. This must not affect them."""
         if self.broker is not None and self.plan.level < 2:
             self.note("transaction.version is 2 from now on")
             self.broker.metadata.commit([FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2)])
@@ -375,7 +375,8 @@ class World:
         self._look_at_the_end()
 
     def _decide_the_rest(self) -> None:
-        """Ends the transactions that only their owners can end. This world has none, but subclasses do."""
+        """Ends the transactions that only their owners can end. There are none in this world, but in subclasses there
+        are."""
 
     def _calm_restart(self) -> None:
         assert self.broker is not None
@@ -413,7 +414,7 @@ class World:
         return events + self.reads
 
     def _check_offsets(self, broker: SimulatedBroker) -> None:
-        """Checks that the committed offset of each group agrees with the outcomes of its transactions."""
+        """Checks that each group's committed offset agrees with the outcomes of its transactions."""
         visible = {value for values in self.invariants.visible.values() for value in values}
         for group in self.groups:
             answers: list[int] = []
@@ -433,7 +434,7 @@ class World:
 
 
 def failure_of(world: World) -> AssertionError | None:
-    """Runs the world. Returns the error with which the run ends, or None if it succeeds."""
+    """Runs the world, and returns the error with which the run fails, or None if it succeeds."""
     try:
         world.run()
     except AssertionError as failure:

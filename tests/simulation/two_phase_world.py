@@ -4,12 +4,12 @@ The application writes its records and then its database row, and then ends the 
 restarted application keeps the prepared transaction and acts on the row. Its database loses nothing, and only the
 newest instance can write to it. The broker's disk keeps only synced data, and no setting requires an fsync.
 
-In some seeds instances also begin ordinary transactions, with a timeout. Before the instance writes the row of such a
-transaction, it keeps its own transaction with Enable2Pc, which turns it into a two-phase commit. Instances of both
-kinds recover what the other kind has left. A power failure may lose ordinary transactions, even acknowledged ones, so
-in these seeds the power fails only if everything is synced.
+In some seeds instances also begin ordinary transactions, with a timeout. Before an instance writes the row of such a
+transaction, it keeps its own transaction with Enable2Pc, which turns the transaction into a two-phase commit. Instances
+of both kinds recover transactions that the other kind has left. A power failure may lose ordinary transactions, even
+acknowledged ones, so in these seeds the power fails only if everything is synced.
 
-In the end, the committed rows in the database and the visible messages are the same.
+In the end, the committed rows in the database and the visible messages agree.
 """
 
 from collections.abc import Generator, Sequence
@@ -45,23 +45,22 @@ WEATHERS = [CALM, Weather(), Weather(lost=0.1, twice=0.1, late=0.1), Weather(los
 
 @dataclass(slots=True)
 class Database:
-    """The database of the applications. It decides which instance of a transactional id may write, and which
+    """The database of all applications. It decides which instance of a transactional id may write, and which
     transactions commit."""
 
     owners: dict[str, int] = field(default_factory=dict)
     rows: dict[tuple[str, Pair], Attempt] = field(default_factory=dict)
-    ordinary: set[tuple[str, Pair]] = field(default_factory=set)  # Only their timeout may end these transactions.
+    # ordinary transactions, which only their timeout may end
+    ordinary: set[tuple[str, Pair]] = field(default_factory=set)
 
     def take_over(self, transactional_id: str) -> int:
-        """Returns the number that the new instance uses to write. Earlier instances can no longer write."""
+        """Returns the number with which the new instance writes. Earlier instances can no longer write."""
         number = self.owners[transactional_id] = self.owners.get(transactional_id, 0) + 1
         return number
 
     def commit(self, transactional_id: str, number: int, pair: Pair, attempt: Attempt) -> bool:
-        """Commits the application's own row, which contains the producer id and epoch of the transaction.
-
-        Returns False if another instance has taken over.
-        """
+        """Commits the application's own row, which contains the transaction's producer id and epoch. Returns False if
+        another instance has taken over."""
         if self.owners[transactional_id] != number:
             return False
         self.rows[transactional_id, pair] = attempt
@@ -95,16 +94,16 @@ class TwoPhaseProducer(Producer):
 
     def _recover(self) -> Script:
         ongoing = yield from self._keep(is_two_phase=self._is_two_phase)
-        # First the broker responds, then the instance takes over the database, and then it reads the row. In another
-        # order, an instance that was already superseded at the broker could still write its row after the next instance
-        # had found none.
+        # The order matters: first the broker responds, then the instance takes over the database, and then it reads the
+        # row. In another order, an instance that the broker has already superseded could still write its row after the
+        # next instance has found none.
         self._number = self._database.take_over(self.transactional_id)
         if ongoing != NO_PAIR:
             yield from self._dies_or_sleeps(0.3)
             yield from self._complete(self._database.is_committed(self.transactional_id, ongoing))
 
     def _keep(self, *, is_two_phase: bool) -> Generator[Sequence[Ask] | int, list[Any], Pair]:
-        """Keeps the open transaction. Returns its producer id and epoch."""
+        """Keeps the open transaction, and returns its producer id and epoch."""
         request = keep_request(self.transactional_id, 0 if is_two_phase else self._timeout_ms)
         for _ in range(TRIES):
             if is_two_phase:
@@ -140,8 +139,8 @@ class TwoPhaseProducer(Producer):
         if is_commit and not self._is_two_phase:
             ongoing = yield from self._keep(is_two_phase=True)
             if ongoing == NO_PAIR:
-                return  # The transaction timed out first, and the transactional id is ready for the next transaction.
-            self._is_two_phase = True  # This holds at least for later transactions.
+                return  # The transaction timed out first, and the transactional id is ready for the next one.
+            self._is_two_phase = True  # true at least for later transactions
             if ongoing != own_pair:
                 raise ProducerEnded
             yield from self._dies_or_sleeps(0.15)
@@ -206,7 +205,7 @@ class TwoPhaseWorld(World):
         )
 
     def _replace_producer(self) -> None:
-        """Replaces a producer with a new one, or with two new ones that do not know of each other."""
+        """Replaces a producer with a new one, or with two new ones that do not know about each other."""
         transactional_id = self.rng.choice(self.transactional_ids)
         for _ in range(self.rng.choice([1, 2])):
             self._start_producer(transactional_id)
@@ -230,7 +229,7 @@ class TwoPhaseWorld(World):
     # --- The end of the run.
 
     def _decide_the_rest(self) -> None:
-        """Starts each application once more without faults. Afterwards the broker agrees with each database."""
+        """Starts each application once more, without faults. Afterwards the broker agrees with each database."""
         if (
             self.plan.weather == CALM
         ):  # Otherwise a request in flight may turn another transaction into a two-phase commit.

@@ -1,4 +1,4 @@
-"""Time that jumps from event to event. The timers, ticks and threads of a process end with the process."""
+"""Time that jumps from event to event. When a process ends, so do its timers, ticks and threads."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Action = Callable[[], None]
 
 
 class Life:
-    """The lifetime of one process. The events of the process share this object, and end with it."""
+    """The lifetime of one process. All events of the process share this object, and end with it."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -31,7 +31,7 @@ class Event:
 
 
 class VirtualTime:
-    """Virtual time in milliseconds, which also serves as the clock."""
+    """Virtual time in milliseconds, which also serves as a clock."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms: float = now_ms
@@ -78,12 +78,12 @@ class VirtualTimers:
         return self._time.monotonic_ms()
 
     def soon(self, action: Action) -> None:
-        """Runs the action after all actions that are already due, like `loop.call_soon`."""
+        """Runs the action after all actions that are due now, like `loop.call_soon`."""
         self._time.after(0, action, self._life)
 
 
 class VirtualWorkers:
-    """Simulated threads. The seed determines the duration of each job, and jobs can overtake one another."""
+    """Simulated threads. The seed determines the duration of each job, so jobs can overtake one another."""
 
     takes_ms: Sequence[float] = (0, 0.1, 5)
 

@@ -1,4 +1,4 @@
-"""Collaborators of the coordinator with known bugs, which tests plant on purpose."""
+"""Collaborators of the coordinator with known bugs, which tests plant intentionally."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Pair = tuple[int, int]
 class MarkersOfVersion0:
     """KAFKA-19446 (7): leaders compare the epochs of markers as before KIP-1228.
 
-    A late marker of the previous transaction has the epoch of the current one, so it ends the current transaction.
+    A late marker of the previous transaction then has the epoch of the current one, and ends it.
     """
 
     def __init__(self, writer: MarkerWriter) -> None:
@@ -50,8 +50,8 @@ def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Rando
 class MarkersThatLeaveGuards:
     """Known bug 62: a marker keeps the verification guard of its own epoch, whatever its transaction version.
 
-    Each marker is first written with version 2. If no transaction is open, the partition takes it for a repeated marker
-    and keeps the guard. If the partition refuses the epoch, the marker is written with its real version.
+    Each marker is first written with version 2. If no transaction is open, the partition mistakes the marker for a
+    repeated one and keeps the guard. If the partition refuses the epoch, the marker is written with its real version.
     """
 
     def __init__(self, writer: MarkerWriter) -> None:
@@ -76,7 +76,8 @@ def markers_that_leave_guards(writer: MarkerWriter, timers: VirtualTimers, rng: 
 
 
 class MarkersOnce:
-    """KAFKA-19999 (1): a marker that was already written is refused, even if the coordinator did not learn of it."""
+    """KAFKA-19999 (1): a marker that was already written is refused, even if the coordinator has not received the
+    response."""
 
     def __init__(self, writer: MarkerWriter, written: set[tuple[TopicPartition, Pair]]) -> None:
         self._writer = writer
@@ -96,12 +97,12 @@ class MarkersOnce:
 
 
 def markers_once() -> Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter]:
-    written: set[tuple[TopicPartition, Pair]] = set()  # This set survives a restart, like the markers.
+    written: set[tuple[TopicPartition, Pair]] = set()  # survives a restart, like the markers
     return lambda writer, timers, rng: MarkersOnce(writer, written)
 
 
 class TrustingCoordinator(TransactionCoordinator):
-    """KAFKA-17754 (9): the end of a transaction ends whichever transaction is open, regardless of its epoch."""
+    """KAFKA-17754 (9): EndTxn ends whichever transaction is open, regardless of the epoch."""
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
         state = self.describe(request.transactional_id)
@@ -111,7 +112,7 @@ class TrustingCoordinator(TransactionCoordinator):
 
 
 class ForgetfulLog:
-    """redpanda 6018 (33): open transactions and their partitions are only in memory, and not in the log."""
+    """redpanda 6018 (33): open transactions and their partitions exist only in memory, and not in the log."""
 
     def __init__(self, log: ShardLog) -> None:
         self._log = log
@@ -150,17 +151,17 @@ class ForgetfulLog:
 
 
 class NothingSealed(TransactionCore):
-    """Plants a bug: partitions do not learn of takeovers, so the old producer can still write to the transaction."""
+    """Plants a bug: partitions do not learn about takeovers, so the old producer can still write to the transaction."""
 
     def __init__(self, *args: Any, seals: object = None, **how: Any) -> None:
         super().__init__(*args, **how)
 
 
 class NotBumpedAgain(TransactionCore):
-    """The arithmetic of epochs in KIP-939 without its last step.
+    """KIP-939's epoch arithmetic without its last step.
 
     The transaction after a kept one has the same epoch as the owner. A second copy of the owner's EndTxn is therefore
-    taken for the end of the next transaction.
+    mistaken for the end of the next transaction.
     """
 
     def end_txn(
@@ -171,7 +172,7 @@ class NotBumpedAgain(TransactionCore):
         if txn is None or not txn.is_kept or not outcome.records:
             return outcome
         producer_id, producer_epoch = txn.client_pair
-        (decided,) = outcome.records  # The transaction was open, so the outcome has one record.
+        (decided,) = outcome.records  # The transaction is open, so the outcome has one record.
         assert isinstance(decided, Txn)
         assert producer_epoch is not None
         unbumped = replace(decided, next_producer_id=producer_id, next_producer_epoch=producer_epoch)
@@ -181,8 +182,8 @@ class NotBumpedAgain(TransactionCore):
 
 
 class TimeoutPassedOn(TransactionCore):
-    """The behaviour before ADR 11: a recovery changes neither the timeout of the kept transaction nor the timeout of
-    later transactions."""
+    """The behaviour before ADR 11: a recovery changes neither the timeout of the kept transaction nor the timeouts of
+    later ones."""
 
     def init_producer_id(
         self, request: InitProducerIdRequest, inputs: DecisionInputs

@@ -1,4 +1,4 @@
-"""Bugs in share groups that tests plant on purpose. A bug exists only within its `with` block."""
+"""Bugs in share groups that tests plant intentionally. A bug exists only within its `with` block."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def staging_before_registration() -> Iterator[None]:
 
 
 def any_later_epoch(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """Lets a late or repeated marker of the previous transaction resolve this one."""
+    """Lets a late or repeated marker of the previous transaction also resolve the current one."""
     if ending.producer_id != producer_id or ending.producer_epoch < producer_epoch:
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
@@ -76,7 +76,7 @@ def staged_records_redelivered_after_reload() -> Iterator[None]:
 
 @contextmanager
 def next_records(change: Callable[[StateEntry, ShareSnapshot], ShareSnapshot]) -> Iterator[None]:
-    """Passes each snapshot that is written instead of an update through `change`."""
+    """Passes each snapshot that the broker writes in place of an update through `change`."""
     next_record = StateEntry.next_record
 
     def changed(self: StateEntry, *args: Any, **how: Any) -> ShareSnapshot | ShareUpdate:
@@ -151,7 +151,7 @@ def answers_before_the_disk() -> Iterator[None]:
 
 @contextmanager
 def locks_that_run_out_without_an_abort() -> Iterator[None]:
-    """Releases pending records when their locks expire, without an abort, as in the text of KIP-1289."""
+    """Releases pending records when their locks expire, without an abort, as in KIP-1289's text."""
 
     def found(self: OverdueTransactions, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         live.release_pending(transaction)
