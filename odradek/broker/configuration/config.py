@@ -66,7 +66,7 @@ class BrokerConfig(BrokerSettings):
         )
         if "broker.id" in given:
             self.given_settings["node.id"] = self.given_settings["broker.id"]
-        self.recorded_defaults: Mapping[str, str] = {}  # all settings made by AlterConfigs, as the client sent them
+        self.recorded_defaults: Mapping[str, str] = {}  # all settings set by AlterConfigs, as the client sent them
         self.recorded_broker: Mapping[str, str] = {}
         self.dynamic_defaults: Mapping[str, str] = {}  # the recorded settings that take effect
         self.dynamic_broker: Mapping[str, str] = {}
@@ -100,7 +100,7 @@ class BrokerConfig(BrokerSettings):
 
     def of_node(self, node_id: int, recorded: Mapping[str, str], rules: KafkaRules = NEWEST) -> "BrokerConfig":
         """Returns the settings of another node in the same process, for DescribeConfigs. They differ from this node's
-        settings only in the node id and in `recorded`, the settings that AlterConfigs has made for the other node."""
+        settings only in the node id and in `recorded`, the settings that AlterConfigs has set for the other node."""
         other = copy(self)
         other.given_settings = {**self.given_settings, "node.id": str(node_id), "broker.id": str(node_id)}
         other.set_dynamic(self.recorded_defaults, recorded, rules)

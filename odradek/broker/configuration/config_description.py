@@ -103,7 +103,7 @@ def effective_topic_settings(
 
 def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
     """Returns every setting of this broker, sorted by name. Settings with unknown names are included if AlterConfigs
-    has made them."""
+    has set them."""
     names = {
         name
         for name, setting in BROKER_SETTINGS.items()
@@ -115,7 +115,7 @@ def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[De
 
 
 def describe_broker_defaults(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
-    """Returns the cluster-wide defaults that AlterConfigs has made."""
+    """Returns the cluster-wide defaults that AlterConfigs has set."""
     return [_broker_setting(config, name, all_sources=False, rules=rules) for name in sorted(config.recorded_defaults)]
 
 

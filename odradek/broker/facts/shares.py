@@ -143,5 +143,6 @@ def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts 
 
 
 def stored_states(broker: Broker) -> Sequence[Shard[StateCore]]:
-    """Returns the shards of the share coordinator, or an empty sequence if the share coordinator was never used."""
+    """Returns the shards of the share coordinator, or an empty sequence if the share coordinator has never been
+    used."""
     return list(broker.share_coordinator.shards) if broker.has_started("share_coordinator") else ()

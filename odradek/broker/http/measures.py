@@ -241,8 +241,8 @@ class DiskMeasure(NamedTuple):
 
 
 class BlockingMeasure(NamedTuple):
-    """Statistics of one kind of work that blocked the event loop for longer than `loop_watch.LONG_S`: the number of
-    times, the total duration and the longest duration."""
+    """Statistics of one kind of work that blocked the event loop for longer than `loop_watch.LONG_S`: how often it did,
+    the total duration and the longest duration."""
 
     name: str
     occurrences: int

@@ -35,8 +35,8 @@ BEGIN, END, ABORT = 23, 24, 25  # types of the records that begin and end metada
 
 
 def is_left(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """Returns whether a feature was lowered to a level that some Kafka release supports, from a level that the same
-    release does not support.
+    """Returns whether a feature was lowered from a level that some Kafka release does not support to a level that this
+    release supports.
 
     Each feature is considered separately, because Kafka 4.4.0 starts on a directory whose share.version is still 2.
 

@@ -2,11 +2,11 @@
 records.
 
 v5 adds the log start offset. v7 adds incremental sessions (KIP-227). v9 adds leader epochs, which are checked. v11 adds
-the rack and the preferred replica. v12 is flexible and adds the last fetched epoch, for which the response contains the
-point where the logs diverge. v13 uses topic ids. v15 moves the replica state to a tagged field. v16 adds node endpoints
-to leadership errors. v17 and v18 add fields that only followers use. Needs READ on each topic. Every partition has a
-single replica, so a follower receives NOT_LEADER_OR_FOLLOWER. If several nodes share a log, `fetch/replicas.py` handles
-the request. Source: KIP-227, KIP-320, KIP-516; for everything else, Kafka 4.3.1.
+the rack and the preferred replica. v12 is flexible, and adds the last fetched epoch to the request and the point where
+the logs diverge to the response. v13 uses topic ids. v15 moves the replica state to a tagged field. v16 adds node
+endpoints to leadership errors. v17 and v18 add fields that only followers use. Needs READ on each topic. Every
+partition has a single replica, so a follower receives NOT_LEADER_OR_FOLLOWER. If several nodes share a log,
+`fetch/replicas.py` handles the request. Source: KIP-227, KIP-320, KIP-516; for everything else, Kafka 4.3.1.
 """
 
 from __future__ import annotations

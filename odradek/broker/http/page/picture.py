@@ -59,7 +59,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A hold (control API) where an event of this timeline is waiting.
+    """A hold of the control interface at which an event of this timeline is waiting.
 
     who  the waiting request or step, in the format that `GET /control/v1/holds` returns
     """
