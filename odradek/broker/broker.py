@@ -70,7 +70,8 @@ WORKER_THREADS = 4
 # thread.
 DECOMPRESSION_THREADS = 2
 HOUSEKEEPING_AFTER_MS = 500  # delay before housekeeping starts, so that its import does not slow down requests
-# The host advertised to clients if none is configured, because Odradek usually runs on the same machine as its clients.
+# The host advertised to clients if no host is configured, because Odradek usually runs on the same machine as its
+# clients.
 LOCAL_HOST = "localhost"
 
 

@@ -24,8 +24,8 @@ OnSynced = Callable[[KafkaError | None], None]
 
 class PartitionSync(Protocol):
     def sync(self, partitions: Collection[TopicPartition], then: OnSynced) -> None:
-        """Calls `then`, possibly immediately, when the current contents of these partitions survive a power failure, or
-        with the first error. A deleted partition is treated as synced."""
+        """Calls `then` once the current contents of these partitions survive a power failure, which can be immediately,
+        or with the first error. A deleted partition is treated as synced."""
 
 
 class LocalPartitionSync:

@@ -240,8 +240,8 @@ RETRIABLE: Final = frozenset(
 
 
 class Persister(Protocol):
-    """Stores the state of share partitions. The Deferred of a response may be done immediately. The Deferred of a
-    refused request fails with a KafkaError."""
+    """Stores the state of share partitions. A returned Deferred may already be resolved. If a request is refused, its
+    Deferred fails with a KafkaError."""
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]: ...
 

@@ -460,7 +460,7 @@ def _require_id(transactional_id: str) -> None:
 
 class IdExpiry:
     """Expires transactional ids that have been unused for a long time. Processes one shard at a time, each in slices,
-    because a million ids may expire at once."""
+    because a million ids may expire at the same time."""
 
     def __init__(self, shards: Shards[TransactionCore, Any], timers: Timers) -> None:
         self._shards = shards

@@ -280,7 +280,7 @@ class MarkerRounds:
         durable, `failure` is the error, and the shard is unloaded instead."""
         for pending in markers:
             if failure is not None:
-                # After a failed fsync the log is unusable: a restart may find a state that differs from the one in
+                # After a failed fsync, the log is unusable: a restart may find a state that differs from the state in
                 # memory.
                 logger.error("%s: a decision may not be on the disk, so its coordinator stops: %s", self.name, failure)
                 self.shard.unload()

@@ -121,7 +121,7 @@ class Verifier:
         self.answered = self.answered_ms = self.failed = 0
 
     def asks_for(self, adds: bool) -> bool:
-        """Returns whether the coordinator has to be called. `adds` means that the client relies on the broker to add
+        """Returns whether the coordinator must be called. `adds` means that the client relies on the broker to add
         partitions."""
         return adds or self.settings.transaction_partition_verification_enable or not self.two_phase.are_all_known
 

@@ -51,8 +51,8 @@ _classes: dict[int, tuple[type[Message], type[Message]]] = {}
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """Decodes a record. Returns None if the record type is unknown, because a later Kafka release may have written it.
-    Kafka skips such records too.
+    """Decodes a record. Returns None if the record type is unknown, because a later Kafka release may have written the
+    record. Kafka skips records of unknown types too.
 
     Raises MalformedMessage if the record is invalid in any other way.
     """

@@ -105,7 +105,7 @@ class Cluster:
 
     @property
     def running(self) -> ServingBroker:
-        """The broker of the cluster. Raises Problem if it is not running."""
+        """The broker of the cluster. Raises Problem if the broker is not running."""
         if self.serving is None:
             raise self._not_running()
         return self.serving

@@ -261,7 +261,7 @@ class _PathWalk:
     def take_step(self, step: str | int) -> None:
         """Finds the field or element that the next step of the path names.
 
-        Raises Problem if the schema has no such field or element.
+        Raises Problem if the schema does not contain the field or element.
         """
         field = self.field
         if isinstance(step, int) or step == "*":

@@ -218,7 +218,7 @@ class Odd:
 
     random       generator for the current random decisions
     percent      for each oddity, the percentage of cases in which it is applied
-    done         for each oddity, the number of times that it was applied so far
+    done         for each oddity, the number of times that it has been applied so far
     recent       the oddities that were applied most recently
     connections  open connections by id
     metadata     responses to Metadata requests from all nodes except the first, by version and request

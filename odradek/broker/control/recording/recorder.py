@@ -437,8 +437,8 @@ class RecordedConnection(ExchangeObserver):
             recorder.gather()
 
     def _look_for_input(self) -> None:
-        """Determines whether more bytes are waiting when a request is answered. Such bytes were sent before the
-        response.
+        """Determines whether more bytes are waiting when a request is answered. The client sent these bytes before it
+        received the response.
 
         The kernel is checked at most once for the requests of one read. If it was checked often recently, and the
         client has so far waited for each response, only this process's own buffers are examined. Bytes in the kernel

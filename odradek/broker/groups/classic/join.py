@@ -197,7 +197,7 @@ def return_static_member(turn: ClassicTurn, joiner: Joiner, old_member_id: str) 
         group_metadata_record(group, {member_id: each.assignment for member_id, each in group.members.items()})
     )
     if joiner.version < FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
-        # The response to older clients has no field that tells a returning leader to skip the assignment, so the leader
+        # The response to older clients has no field that makes a returning leader skip the assignment, so the leader
         # would compute a new assignment. To prevent that, the response names the old leader id as the leader.
         answer = join_response(group, member.member_id)
         answer.leader, answer.members = old_leader_id or "", []

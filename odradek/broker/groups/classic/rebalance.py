@@ -44,7 +44,7 @@ def prepare_rebalance(turn: ClassicTurn) -> None:
 
 
 def begin_initial_delay(turn: ClassicTurn) -> None:
-    """Delays the first rebalance of an empty group, so that starting ten consumers at once does not cause ten
+    """Delays the first rebalance of an empty group, so that starting ten consumers at the same time does not cause ten
     rebalances."""
     group, delay_ms = turn.group, turn.config.group_initial_rebalance_delay_ms
     group.initial_delay_ms = delay_ms

@@ -125,7 +125,7 @@ def check_topics(
 
 
 def check_patterns(topology: wire.Topology) -> None:
-    """Raises INVALID_REQUEST if a subtopology has a pattern for source topics. Kafka does not resolve such patterns
+    """Raises INVALID_REQUEST if a subtopology has a pattern for source topics. Kafka does not resolve these patterns
     either; the Java client resolves them itself."""
     if any(subtopology.source_topic_regex for subtopology in topology.subtopologies):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Regular expressions for source topics are not supported yet.")
