@@ -1,7 +1,7 @@
-"""The faults of one cluster: the rules and odd responses that a test has chosen, and the running broker to which they
-apply.
+"""The faults of one cluster: the rules and odd responses that a test has chosen. Applies them to the cluster's running
+broker.
 
-`rules.py` decides what a rule does. While a cluster has rules for requests, `FaultyRequests` sits between the
+`rules.py` chooses the action of a rule. While a cluster has rules for requests, `FaultyRequests` sits between the
 connections and the dispatcher. A broker without control does not use this module.
 """
 
@@ -32,8 +32,8 @@ REQUEST_POINTS = REPLY_POINTS | {Point.ACCEPTED}
 
 
 class Faults:
-    """What a test changes about the requests and steps of one cluster: its fault rules and odd responses. It also
-    records the exchanges that result."""
+    """The fault rules and odd responses of one cluster, with which a test changes requests and steps. Also records the
+    cluster's exchanges."""
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
         """Creates an empty set of faults for a cluster.

@@ -271,7 +271,7 @@ class Holds:
 
 
 class Rules:
-    """The rules of one cluster, and everything that waits at their holds.
+    """The rules of one cluster, and the requests, markers and steps that wait at the rules' holds.
 
     by_name  the rules in the order in which they were added
     """
@@ -283,7 +283,7 @@ class Rules:
 
     def action(self, point: Point, occurrence: Occurrence) -> Action:
         """Returns the action of the first rule that acts on this request or step and does more than observe it. Returns
-        OBSERVE if there is no such rule.
+        OBSERVE if no rule does.
 
         All rules for this point count their matches and hits.
         """
@@ -313,7 +313,7 @@ class Rules:
         *,
         is_repeated_at_start: bool = False,
     ) -> None:
-        """Like `pause`, for an action that `action` has returned."""
+        """Like `pause`, for an action that the method `action` has returned."""
         if action.hold is not None:
             self.holds.add_waiter(
                 action.hold, object(), resume, point, occurrence, is_repeated_at_start=is_repeated_at_start

@@ -70,7 +70,7 @@ def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
 
 
 def emptied_batch(count: int, now_ms: int, producer_id: int = -1, producer_epoch: int = -1) -> bytearray:
-    """Returns an empty batch, such as compaction leaves after it has removed all `count` records of a batch."""
+    """Returns the empty batch that compaction leaves after it has removed all `count` records."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,
