@@ -30,7 +30,7 @@ from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkers
 
 # First versions of ListTransactions that filter by duration and by pattern, respectively.
 FIRST_VERSION_WITH_DURATION, FIRST_VERSION_WITH_PATTERN = 1, 2
-NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # both mean a two-phase commit: KIP-939 uses -1, Kafka the maximum
+NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # timeouts of a two-phase commit: -1 in KIP-939, the maximum in Kafka
 FIRST_COORDINATOR_EPOCH = 0
 # Last version of WriteTxnMarkers without a transaction version. If the request has a transaction version, the broker
 # may require a marker whose epoch is above the producer's current epoch.
