@@ -1,5 +1,5 @@
-"""Describes the records of share partitions and their states, from the memory of a leader or as the share coordinator
-stores them.
+"""Describes the records of share partitions and their states, from a leader's memory or from the share coordinator's
+stored state.
 
 A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores the state of
 all share partitions.
