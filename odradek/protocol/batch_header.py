@@ -125,8 +125,8 @@ class BatchHeader:
 
 
 def unpack_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """Returns the header at `position` without checking magic or length. Raises struct.error if the data ends within
-    the header."""
+    """Returns the header at `position` without checking the magic or the length. Raises struct.error if the data ends
+    within the header."""
     return BatchHeader(*_HEADER.unpack_from(data, position))
 
 
@@ -178,8 +178,8 @@ def crc_ok(data: Bytes, position: int, size_bytes: int) -> bool:
 
 
 def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
-    """Builds a batch from the header and the records in `payload`, which must already be compressed. Computes length,
-    magic and CRC."""
+    """Builds a batch from the header and the records in `payload`, which must already be compressed. Computes the
+    length, the magic and the CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
     seal_batch(
@@ -211,8 +211,8 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Writes the header into the first 61 bytes of a batch that already contains its records. Computes length, magic
-    and CRC."""
+    """Writes the header into the first 61 bytes of a batch that already contains its records. Computes the length, the
+    magic and the CRC."""
     _HEADER.pack_into(
         batch,
         0,

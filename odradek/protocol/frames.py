@@ -63,8 +63,8 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
-    """Decodes a request header of version 2 if `has_tags` is set, or of version 1 otherwise. Returns correlation id,
-    client id and the position of the body."""
+    """Decodes a request header of version 2 if `has_tags` is set, or of version 1 otherwise. Returns the correlation
+    id, the client id and the position of the body."""
     try:
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
     except PackingError as error:

@@ -42,8 +42,8 @@ MAGIC_AT: Final = 16
 MAX_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a cut frame with one batch
-# The header of a batch, beginning with its length. `_LENGTH_TO_CRC` reads length, magic and CRC. `_LENGTH_TO_COUNT`
-# reads length, magic, attributes and record count.
+# The header of a batch, beginning with its length. `_LENGTH_TO_CRC` reads the length, the magic and the CRC.
+# `_LENGTH_TO_COUNT` reads the length, the magic, the attributes and the record count.
 _LENGTH_TO_CRC: Final = Packing(">i4xbI")
 _LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")
 LENGTH_AT: Final = 8

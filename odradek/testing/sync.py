@@ -60,7 +60,7 @@ class Unused(Exception):
     """Fault rules had no effect, so the test did not produce the situation for which it was written.
 
     rules   the names of these rules
-    unmade  for each rule that matched requests but could not edit their responses, the reason
+    unmade  the reason for each rule that matched requests but could not edit their responses
     """
 
     def __init__(self, rules: Sequence[str], unmade: Mapping[str, str] | None = None) -> None:

@@ -76,7 +76,7 @@ def control_fields(record: Record) -> dict[str, Any]:
 
 def fields_of(topic: str | None) -> Callable[[Record], dict[str, Any]]:
     """Returns the function that decodes the records of this topic. For a topic that is not internal, the function
-    returns key and value unchanged."""
+    returns the key and the value unchanged."""
     return READERS.get(topic or "", plain_fields)
 
 

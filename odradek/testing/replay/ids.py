@@ -55,7 +55,7 @@ class IdMap:
         return self._live.get(kind, {}).get(recorded, recorded)
 
     def translate(self, request: Message, version: int) -> bool:
-        """Replaces the ids in a request with live ids, in place. Returns whether this changed the request."""
+        """Replaces the ids in a request with live ids, in place. Returns whether the request has changed."""
         schema = load(type(request).__module__.rpartition(".")[2])
         return self._translate(request, schema.fields, schema, version)
 

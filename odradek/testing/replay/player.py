@@ -78,7 +78,7 @@ class ReplayResult:
 
     compared           number of compared exchanges
     repeated_requests  number of times that a request was repeated after a temporary error
-    left_out           for each reason, the number of exchanges that were not replayed or not compared
+    left_out           number of exchanges that were not replayed or not compared, by reason
     """
 
     compared: int = 0
