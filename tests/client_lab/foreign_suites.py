@@ -2,10 +2,10 @@
 
 `python -m tests.client_lab.foreign_suites franz-go [PATTERN ...]` runs the tests of franz-go's module in pieces. Each
 pattern is one piece, in the syntax of `go test -run`. `... java [FILE ...]` runs the clients and tools of Apache Kafka
-in the way the conformance tests do. `... kafka [NAME ...]` runs Apache Kafka's own integration tests; a name is a class
-or a jar. `... on-kafka [NAME ...]` runs the same tests on the cluster that they start themselves. `... judge FOLDER`
-judges existing recordings. The exit status is 1 if there is a break that examined.toml does not list. The proof of each
-break is printed, and the recordings stay in .make/suites.
+in the same way as the conformance tests. `... kafka [NAME ...]` runs Apache Kafka's own integration tests; a name is a
+class or a jar. `... on-kafka [NAME ...]` runs the same tests on the cluster that they start themselves. `... judge
+FOLDER` judges existing recordings. The exit status is 1 if there is a break that examined.toml does not list. The proof
+of each break is printed, and the recordings are kept in .make/suites.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from tests.client_lab.verdicts_page import read_examined
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / ".make" / "suites"
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
-# the client's title in examined.toml, by the software name in its ApiVersions request
+# by software name in ApiVersions requests: the client's title in examined.toml
 KNOWN_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}
-# Client ids in requests that Kafka's tests and Odradek's tests encode themselves. Some of these requests are invalid on
-# purpose.
+# Client ids of requests that the tests of Kafka and Odradek encode themselves, some of them intentionally invalid.
 OURS = {"wire", "client-id"}
 RECORDS = 5_000  # number of records in franz-go's largest tests, instead of 500,000
 PIECE_S = 280
-# Each group of slow tests has its own recording.
+# Each group of slow tests gets a separate recording.
 PIECES = ("^TestGroupETL", "^TestTxn", "^TestShare", "^Test([^GTS]|G[^r]|T[^x]|S[^h])")
 JAVA = (
     *("test_java_transactions.py", "test_java_share_consumers.py", "test_java_consumer_groups.py"),
@@ -86,8 +85,8 @@ def java(files: Sequence[str]) -> list[Path]:
 
 
 def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
-    """Runs Kafka's integration tests. Prints the number of tests per result, and the reason for each test that did not
-    pass. Returns the recordings.
+    """Runs Kafka's integration tests, and returns the recordings. Prints the number of tests per result, and the reason
+    for each test that did not pass.
 
     Raises CalledProcessError if the tests cannot be installed or compiled.
     """
@@ -104,8 +103,8 @@ def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
 
 
 def report(recordings: Iterable[Path]) -> int:
-    """Prints how often each rule was kept, and the breaks. Returns the number of breaks that are not in
-    examined.toml."""
+    """Prints how often each rule was kept, and each break. Returns the number of breaks that examined.toml does not
+    list."""
     examined = {(each.client, each.rule) for each in read_examined()}
     kept: dict[str, dict[str, int]] = {}
     broken: list[tuple[Path, Software, RuleVerdict]] = []

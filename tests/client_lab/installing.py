@@ -1,4 +1,4 @@
-"""Installs releases of clients from their package registries. Each release has its own folder in .make/history."""
+"""Installs releases of clients from their package registries, each in a separate folder below .make/history."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def install(
         return InstalledClient([str(folder / "target" / "debug" / "history")], {})
     _once(folder, lambda: _go(folder, [f"{package}@v{version}", *needs]))
     binary = folder / program.stem
-    # Sarama's module used to belong to Shopify, so the import must be the package of this release.
+    # Sarama's module used to belong to Shopify. The program must import the package of this release.
     imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)
     (folder / "main.go").write_text(imported, encoding="utf-8")
     way_in = folder / "way_in.go"
@@ -72,7 +72,7 @@ def install(
 
 
 def install_jars(name: str, coordinates: Sequence[str]) -> str:
-    """Installs jars and their dependencies in the folder `name`, and returns a class path of all of them.
+    """Installs jars and their dependencies in the folder `name`, and returns a class path with all of them.
 
     Each coordinate is group:artifact:version, optionally followed by a classifier. Raises CalledProcessError if the
     installation fails.
@@ -83,7 +83,7 @@ def install_jars(name: str, coordinates: Sequence[str]) -> str:
 
 
 def install_kafka_streams(version: str) -> str:
-    """Installs the jars of Kafka Streams, and returns a class path of all of them. Raises CalledProcessError if the
+    """Installs the jars of Kafka Streams, and returns a class path with all of them. Raises CalledProcessError if the
     installation fails."""
     return install_jars(f"kafka-streams-{version}", [f"org.apache.kafka:kafka-streams:{version}", LOGGER])
 
@@ -103,8 +103,8 @@ def _maven(folder: Path, coordinates: Sequence[str]) -> None:
 
 
 def interpreter(version: str | None) -> str | None:
-    """Returns the path of a Python interpreter of this version from pyenv or the PATH, or None if none is installed. If
-    `version` is None, returns the running interpreter."""
+    """Returns the path of a Python interpreter of this version, from pyenv or the PATH, or None if none is installed.
+    Without `version`, returns the running interpreter."""
     if version is None:
         return sys.executable
     found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
@@ -112,8 +112,8 @@ def interpreter(version: str | None) -> str | None:
 
 
 def _once(folder: Path, make: Callable[[], None]) -> None:
-    """Calls `make` to fill a folder, unless the folder has been filled already. If two processes need the same folder,
-    one waits for the other."""
+    """Calls `make` to fill a folder, unless it has been filled before. If two processes need the same folder, one waits
+    for the other."""
     done = folder / ".installed"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

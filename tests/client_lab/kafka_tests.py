@@ -1,7 +1,7 @@
 """Runs the integration tests of Apache Kafka's own clients and tools, from Maven Central, against this broker.
 
-The tests would start a Kafka cluster in their own process. A class with the same name precedes Kafka's class on the
-class path. It creates a cluster of `odradek serve --control` with the same number of nodes instead, and records the
+The tests would start a Kafka cluster in their own process. A class with the same name is placed before Kafka's class on
+the class path. It creates a cluster of `odradek serve --control` with the same number of nodes instead, and records the
 cluster's exchanges. The cluster emulates the release of the tests. The class aborts tests that need objects of Kafka's
 broker, or settings that Odradek refuses. The tests of Kafka Streams start their cluster with another class
 (`STREAMS_CLUSTER`), which is replaced in the same way.
@@ -48,7 +48,7 @@ COORDINATES = (
     "org.hamcrest:hamcrest:3.0",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # writes log messages that some tests expect
 )
-# Start of the names of the annotations that mark integration tests.
+# prefix of the names of the annotations that mark integration tests
 NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"
 STREAMS_CLUSTER = b"org/apache/kafka/streams/integration/utils/EmbeddedKafkaCluster"
 # Tests of Kafka Streams whose class file lacks this text use only the classic protocol.
@@ -66,7 +66,7 @@ OPTIONS = (
 PASSED, FAILED, ABORTED = "passed", "failed", "does not apply"
 SAME_PLACE = "nodes share one log: all are replicas of each partition, and nothing is copied"
 IN_BROKER = "needs a class of the test's in the broker"
-LACKING = {  # reasons for failures that have been examined; by class, or by `Outcome.test` without brackets
+LACKING = {  # known reasons for failures, by class or by `Outcome.test` without brackets
     "AdminClientWithPoliciesIntegrationTest.testInvalidAlterConfigsDueToPolicy": IN_BROKER,
     "AllocateProducerIdsRequestTest": "needs controllers",
     "ApiVersionsRequestTest.testApiVersionsRequest": "needs 4.4's metadata.version",
@@ -144,7 +144,7 @@ LACKING = {  # reasons for failures that have been examined; by class, or by `Ou
 
 
 class Outcome(NamedTuple):
-    """The result of a test. `words` is the reason for the result, and is empty if the test passed."""
+    """The result of a test. `words` is the reason for the result, or empty if the test passed."""
 
     test: str
     result: str
@@ -172,7 +172,7 @@ class KafkaTests:
             self._class_path = f"{instead}:{jars}"
 
     def classes(self, wanted: Sequence[str]) -> list[str]:
-        """Returns the test classes whose simple name or jar is in `wanted`, or all test classes if `wanted` is empty. A
+        """Returns the test classes whose simple name or jar is in `wanted`, or all of them if `wanted` is empty. A
         class includes its variants with other broker settings."""
         found: list[str] = []
         for name in (*JARS, STREAMS):
@@ -184,8 +184,8 @@ class KafkaTests:
         return found
 
     def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
-        """Runs one class. Returns the outcomes of its tests, and their recordings. If the class exceeds its time limit,
-        returns a single outcome for the class."""
+        """Runs one class, and returns the outcomes of its tests and their recordings. A class that exceeds its time
+        limit has a single outcome."""
         reports, recordings = (self._folder / part / name.rpartition(".")[2] for part in ("reports", "recordings"))
         for each in (reports, recordings):
             shutil.rmtree(each, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Prints the text of docs/verdicts-presets.md: `python -m tests.client_lab.presets_page > docs/verdicts-presets.md`.
 
-Runs the tours of four clients under each preset, on a new broker, and judges the recordings. If there is a break that
-examined.toml does not list, its proof is printed and the page is not.
+Runs the tours of four clients under each preset, each on a new broker, and judges the recordings. If there is a break
+that examined.toml does not list, its proof is printed instead of the page.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FOLDER = Path(__file__).parents[2] / ".make" / "presets"
 DONE = ".done"
 STREAMS = Tour("Kafka Streams 4.4.0", "kafka-streams", "4.4.0", "TourStreams.java")
 CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python")
-TOURS_AT_ONCE = 8  # the tours spend most of their time waiting
-HELD_S = 3  # how long a client waits for the response to a request that a preset holds
+TOURS_AT_ONCE = 8  # number of concurrent tours, which spend most of their time waiting
+HELD_S = 3  # time that a client waits for the response to a request that a preset holds
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "prepared-transaction": {"transaction.two.phase.commit.enable": "true"},
     "kept-epoch-nearly-exhausted": {"transaction.two.phase.commit.enable": "true"},
@@ -92,10 +92,10 @@ def _release(kafka: Cluster) -> None:
 
 
 def judged(preset: str, release: InstalledClient, recording: Path) -> list[Software]:
-    """Runs the tour under the preset. Returns the verdicts on its clients, or an empty list if the client did not meet
-    the preset.
+    """Runs the tour under the preset. Returns the verdicts on its clients, or an empty list if the client did not
+    encounter the preset.
 
-    If there is a complete recording, the recording is judged again and the tour does not run.
+    If a complete recording exists, it is judged again, and the tour does not run.
     """
     if preset in WHILE_AT_WORK and not recording.name.endswith(tuple(HAS_KIP_848)):
         return []

@@ -1,7 +1,7 @@
 """A bug of a client is a row: the release that has the bug, the release that fixes it, and the evidence for both.
 
 There are two kinds of evidence. A sight is the result of an application, which differs between the two releases. A
-conviction is a rule that only the old release breaks, as the judge finds either in the traffic of an application or in
+conviction is a rule that only the old release breaks. The judge finds the break in the traffic of an application, or in
 a scenario of the suite.
 """
 
@@ -26,7 +26,7 @@ from tests.client_lab.suite import outcome
 class Client:
     """A client's package in its registry.
 
-    program  the file in programs/ whose functions are the applications of the rows
+    program  file in programs/ whose functions are the applications of the rows
     driver   this client's driver for the suite, in examples/judge_drivers
     needs    packages that the registry does not install as dependencies
     """
@@ -53,7 +53,7 @@ class Script:
 class Sight:
     """The results of an application with the old release and with the fixed release.
 
-    application  the function in the client's program
+    application  function in the client's program
     state        prepares the cluster before the application starts
     meanwhile    changes the cluster while the application runs
     sees         start of the application's result with the old release
@@ -61,7 +61,7 @@ class Sight:
     traffic      returns a description of the application's requests, which is appended to the application's result
     nodes        number of nodes of the cluster
     settings     settings of the cluster
-    emulate      the Kafka release that the cluster emulates
+    emulate      Kafka release that the cluster emulates
     environment  additional environment variables of the application
     """
 
@@ -111,9 +111,9 @@ Evidence: TypeAlias = Sight | Conviction | ScenarioConviction
 class Row:
     """A bug and all evidence for it.
 
-    bug     the place where the client's project, or a user of the client, describes the bug
-    mended  the release that fixes the bug; None if no release fixes it, and `old` is then the newest release
-    python  the Python version that the wheels of these releases need, if it differs from the running one
+    bug     place where the client's project, or a user of the client, describes the bug
+    mended  release that fixes the bug; None if no release fixes it, in which case `old` is the newest release
+    python  Python version that the wheels of these releases need, if it differs from the running one
     """
 
     bug: str
@@ -140,7 +140,7 @@ class Row:
 
 
 def check_sight(row: Row, sight: Sight, odradek: Odradek) -> None:
-    """Runs the application with each release on a separate cluster, and checks the application's results."""
+    """Runs the application with each release on a separate cluster, and checks the results."""
     assert sight.instead is None or not sight.instead.startswith(sight.sees)
     assert _observe(row, sight, row.old, odradek).startswith(sight.sees)
     if row.mended is not None:
@@ -161,10 +161,10 @@ def _observe(row: Row, sight: Sight, version: str, odradek: Odradek) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AccusedRelease:
-    """A release that the judge once accused wrongly of breaking `rule`, because the release does something unusual but
+    """A release that the judge once wrongly accused of breaking `rule`, because the release does something unusual but
     permitted.
 
-    The test checks that this release breaks no rule and keeps `rule`.
+    The test checks that the release keeps `rule` and breaks no rule.
     """
 
     client: Client
@@ -176,7 +176,7 @@ class AccusedRelease:
 
 def check_conviction(row: Row, conviction: Conviction, odradek: Odradek, folder: Path) -> None:
     """Judges the traffic of the application with each release, and checks that only the old release breaks the rule.
-    The application may fail with the old release."""
+    With the old release, the application may fail."""
     assert row.mended is not None
     rules = {}
     for version in (row.old, row.mended):
@@ -201,7 +201,7 @@ def check_accused(accused: AccusedRelease, odradek: Odradek, recording: Path) ->
 def _rules_of_traffic(
     release: InstalledClient, application: str | Script, state: Setting, odradek: Odradek, recording: Path
 ) -> dict[str, set[str]]:
-    """Returns the rules that the application's clients broke and the rules that they kept, by verdict."""
+    """Returns, by verdict, the rules that the application's clients broke and the rules that they kept."""
     with odradek.cluster() as kafka:
         kafka.record(recording)
         state(kafka)
@@ -217,7 +217,7 @@ def _rules_of_traffic(
 
 
 def check_scenario(row: Row, conviction: ScenarioConviction, folder: Path) -> None:
-    """Runs the scenario of the suite with each release, and checks that only the old release breaks the rule."""
+    """Runs the suite's scenario with each release, and checks that only the old release breaks the rule."""
     assert row.mended is not None
     rules = {}
     for version in (row.old, row.mended):

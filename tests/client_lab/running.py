@@ -1,6 +1,6 @@
 """Runs a program with one release of a client, against a cluster in a rare state.
 
-The program's last line is the application's result. The judge's verdicts come from the recording of the cluster.
+The program's last line is the application's result. The judge's verdicts are derived from the recording of the cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEPARTURE_S = 5
 POLL_INTERVAL_S = 0.05
 PATIENCE_S = 45  # a program that runs for longer counts as hanging
 TOUR_S = 60
-PREPARING = {"state", "test"}  # client ids of the clients that prepare a state; these clients are not judged
+PREPARING = {"state", "test"}  # client ids of the clients that prepare a state, which are not judged
 Setting: TypeAlias = Callable[[Cluster], None]
 
 
@@ -35,7 +35,7 @@ Setting: TypeAlias = Callable[[Cluster], None]
 class ProgramEnd:
     """How a program ended.
 
-    seen    the program's last line, or a description of how it ended if it printed nothing
+    seen    the program's last line or, if it printed nothing, a description of how it ended
     output  everything that the program printed
     """
 
@@ -94,9 +94,9 @@ def run(
 
 
 def wait_for_departure(kafka: Cluster) -> None:
-    """Waits until the broker has noticed that the program's connections are closed, but at most DEPARTURE_S seconds.
+    """Waits until the broker has noticed that the program's connections are closed, or DEPARTURE_S seconds have passed.
 
-    The judge does not count a response as received if the response may still be on its way, for example when its
+    The judge does not count a response as received if it may still have been in transit, for example when its
     connection was cut.
     """
     until_s = time.monotonic() + DEPARTURE_S
@@ -113,8 +113,8 @@ def judged_by_itself(
 ) -> list[Software]:
     """Runs the program against a broker in a separate process, and returns the verdicts on the program's clients.
 
-    `prepare` prepares the broker before the program starts, and `settings` are settings of the broker. A program that
-    hangs is killed, and the requests that it has sent are judged.
+    `prepare` prepares the broker before the program starts, and `settings` are broker settings. A program that hangs is
+    killed, and the requests that it has sent are judged.
     """
     process = Process(settings, recording)
     try:
@@ -131,7 +131,7 @@ def judged_by_itself(
 
 
 def judged_clients(recording: Path) -> list[Software]:
-    """Returns the verdicts on the clients of a recording, except on the clients that prepared the state."""
+    """Returns the verdicts on the clients of a recording, except for clients that prepared the state."""
     return [each for each in recorded_verdicts(recording) if each.client_ids - PREPARING]
 
 

@@ -1,4 +1,5 @@
-"""A driver that runs another driver, and corrupts its output or its input in the way that the first argument names."""
+"""A driver that runs another driver, and corrupts the other driver's input or output as the first argument
+specifies."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 
 
 async def leave() -> None:
-    """Sends a LeaveGroup for a static member. A client with `group.instance.id` must not send this request."""
+    """Sends a LeaveGroup for a static member, which a client with `group.instance.id` must not do."""
     cluster = Cluster(os.environ["ODRADEK_BOOTSTRAP"], client_id="judged")
     await cluster.start()
     member = MemberIdentity(group_instance_id=os.environ["ODRADEK_GROUP_INSTANCE_ID"])

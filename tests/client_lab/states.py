@@ -69,8 +69,8 @@ def in_the_log(kafka: Cluster) -> str:
 
 
 def unstable_offsets(kafka: Cluster) -> None:
-    """Puts the group's offset into an open transaction whose producer no longer exists, so that only the transaction
-    timeout ends the transaction."""
+    """Puts the group's offset into an open transaction whose producer no longer exists, so only the transaction timeout
+    ends the transaction."""
     orders(kafka)
     send(kafka, "a", "b")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
@@ -101,7 +101,7 @@ def lost_commit(kafka: Cluster) -> None:
 
 
 def second_held(api: str) -> Callable[[Cluster], None]:
-    """Returns a function that prepares a cluster in which the second request of this API is held. Node 2 of the cluster
+    """Returns a function that prepares a cluster in which the second request of this API is held, and in which node 2
     coordinates both the transaction and the group."""
 
     def hold(kafka: Cluster) -> None:
@@ -116,7 +116,7 @@ def second_held(api: str) -> Callable[[Cluster], None]:
 
 
 def coordinator_ends(kafka: Cluster) -> None:
-    """Stops the node that coordinates the transaction while the transaction is open."""
+    """Stops the transaction's coordinator node while the transaction is open."""
     kafka.wait(hold="second", timeout_s=PATIENCE_S)
     kafka.stop_node(2)
     kafka.release("second")
@@ -163,8 +163,8 @@ def dead_producer_is_ended(kafka: Cluster) -> None:
 
 
 def aborted_records_first(kafka: Cluster) -> None:
-    """Writes a log that starts with aborted records. A consumer that reads one batch at a time first gets only these
-    records and their markers."""
+    """Writes a log that starts with aborted records. A consumer that reads one batch at a time gets only these records
+    and their markers at first."""
     kafka.preset("aborted-tail", topic="orders", records=0, transactions=1)
     send(kafka, "a")
 
@@ -192,7 +192,7 @@ def metadata_is_requested(kafka: Cluster) -> None:
 
 
 def node_begins_without_brokers(kafka: Cluster) -> None:
-    """Kills and restarts the node, whose first Metadata response after the restart lists no brokers."""
+    """Kills and restarts the node. Its first Metadata response after the restart lists no brokers."""
     kafka.wait(fault="asked", hits=5, timeout_s=PATIENCE_S)
     kafka.crash()
     kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"Brokers": []}}, "times": 1})

@@ -24,14 +24,14 @@ def heartbeats_unanswered(kafka: Cluster) -> None:
 
 
 def late_metadata(kafka: Cluster) -> None:
-    """Delays Metadata responses, so that heartbeats become due while the client waits for metadata."""
+    """Delays Metadata responses, so that heartbeats are due while the client waits for metadata."""
     orders(kafka)
     commit(kafka, 0)
     kafka.fault({"match": {"api": "Metadata"}, "after": 3, "do": {"delay_ms": 300}})
 
 
 def joined_to_two_topics(kafka: Cluster) -> None:
-    """Holds the first OffsetFetch, so that a member waits for its committed offsets after it has joined."""
+    """Holds the first OffsetFetch, so that a member that has joined waits for its committed offsets."""
     orders(kafka)
     send(kafka, "a")
     topic(kafka, "others")

@@ -1,6 +1,6 @@
 """A driver of `odradek judge --suite` with a small streams application that builds its requests itself.
 
-The first argument names the rule of the STG family that the application breaks: `nothing`, `closes silently`,
+The first argument is `nothing`, or the way in which the application breaks a rule of the STG family: `closes silently`,
 `commits nothing` or `ignores statuses`.
 """
 
@@ -38,8 +38,8 @@ HEARTBEAT_S = 0.5
 
 
 class Application:
-    """A streams application with one subtopology that reads one topic. It commits a partition when it gives up the
-    partition's task, and when it closes."""
+    """A streams application with one subtopology that reads one topic. It commits a partition's offset when it gives up
+    the partition's task, and when it closes."""
 
     def __init__(self, topic: str, breaks: str) -> None:
         self._topic = topic
@@ -52,7 +52,7 @@ class Application:
         self._member = StreamsMember(self._wire, GROUP, name, topology=reads, process=name, instance_id=instance)
         self._consumer = Consumer(bootstrap_servers=BOOTSTRAP, client_id=CLIENT_ID)
         self._consumer.start()
-        self._positions: dict[int, int] = {}  # the next offset to read, by partition
+        self._positions: dict[int, int] = {}  # by partition: the next offset to read
         self._next_beat_s = time.monotonic() + HEARTBEAT_S
         self._member.join()
         self._follow()

@@ -63,7 +63,7 @@ CLIENTS: Mapping[str, Callable[[], Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """The result of the complete suite for one client: the rules, grouped by their outcome.
+    """The result of the complete suite for one client: its rules, grouped by outcome.
 
     unmet    rules whose scenario prepared a situation that the client did not reach
     without  rules that need a feature that the client or its driver does not have
@@ -77,7 +77,7 @@ class SuiteResult:
     without: Sequence[str]
 
     def end_of(self, rule: str) -> str:
-        """Returns the table cell for this rule; empty if the client never met the prepared situation."""
+        """Returns the table cell for this rule, which is empty if the client never reached the prepared situation."""
         ends = {"kept": self.kept, "**broken**": self.broken, "–": self.without}
         return next((words for words, rules in ends.items() if rule in rules), "")
 
@@ -90,7 +90,7 @@ class SuiteResult:
 
 def outcome(command: Sequence[str], folder: Path, *rules: str) -> dict[str, set[str]]:
     """Runs the scenarios of `rules`. Returns, by verdict, the rules that the driver's clients broke, the rules that
-    they kept, and the rules whose scenarios decided nothing."""
+    they kept, the rules that need a missing feature, and the rules whose scenario decided nothing."""
     folder.mkdir(exist_ok=True)
     ends: list[Outcome] = []
 

@@ -1,7 +1,7 @@
 """Tests that old releases of clients break a rule because of their bugs, and that the releases that fix these bugs do
 not.
 
-Run with `make judge-history`, or `make judge-history ARGS="-k sarama"` for the tests whose names contain "sarama".
+Run with `make judge-history`, or `make judge-history ARGS="-k sarama"` for tests whose names contain "sarama".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tests that applications show the bugs with old releases of clients, and do not show them with the fixed releases.
 
-Run with `make old-clients`, or `make old-clients ARGS="-k sarama"` for the tests whose names contain "sarama".
+Run with `make old-clients`, or `make old-clients ARGS="-k sarama"` for tests whose names contain "sarama".
 """
 
 from __future__ import annotations

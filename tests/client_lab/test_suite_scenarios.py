@@ -65,12 +65,12 @@ SPOILED = {
     "SHR.13": "delivered twice",
     "SHR.14": "offsets raises",
 }
-# Rules for streams groups, and the argument with which `streams_application.py` breaks each rule. Only Kafka Streams
+# Rules for streams groups, each with the argument that makes `streams_application.py` break it. Only Kafka Streams
 # applications join streams groups.
 STREAMS = {"STG.19": "closes silently", "STG.30": "commits nothing", "STG.31": "ignores statuses"}
-# The spoiled driver uses Odradek's own client, which cannot break these rules. The client has no fetch sessions
-# (tests/unit/testing/test_suite_members.py covers FET.8). It uses topic names in Produce (franz-go breaks MET.7). It
-# does not join streams groups.
+# The spoiled driver uses Odradek's own client, which cannot break these rules: it has no fetch sessions
+# (tests/unit/testing/test_suite_members.py covers FET.8), uses topic names in Produce (franz-go breaks MET.7), and does
+# not join streams groups.
 NOT_OURS = {"FET.8", "MET.7", *STREAMS}
 
 
@@ -95,7 +95,7 @@ def test_every_scenario_that_decides_its_rule_has_a_driver_that_breaks_it() -> N
 def test_a_current_client_breaks_only_rules_whose_break_was_examined(
     client: str, without: set[str], tmp_path: Path
 ) -> None:
-    """Tests that a current client keeps all rules, except for the breaks in examined.toml.
+    """Checks that a current client keeps all rules, except for the breaks in examined.toml.
 
     `without` lists rules that the client need not keep: it breaks them, or the driver lacks a verb or setting for them.
     """

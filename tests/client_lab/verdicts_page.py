@@ -33,7 +33,7 @@ from tests.support.oracle import run_kafka
 
 EXAMINED = Path(__file__).with_name("examined.toml")
 TIMEOUT_S = 90
-TOURS_AT_ONCE = 3  # the tours spend most of their time waiting
+TOURS_AT_ONCE = 3  # number of concurrent tours, which spend most of their time waiting
 PYTHON_HERE = InstalledClient([sys.executable], {"PYTHONPATH": str(REPOSITORY)})
 
 Fault = Mapping[str, Any]
@@ -115,7 +115,7 @@ TOURS = (
 
 @dataclass(slots=True)
 class Cell:
-    """How often one client kept and broke one rule, over all scenes."""
+    """The number of times that one client kept and broke one rule, over all scenes."""
 
     kept: int = 0
     broken: int = 0
@@ -131,7 +131,7 @@ class Cell:
         return f"**{self.broken} of {self.kept + self.broken}**" if self.broken else str(self.kept or "")
 
 
-Matrix = dict[str, dict[str, Cell]]  # client → rule → cell
+Matrix = dict[str, dict[str, Cell]]  # cells by client and rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class ExaminedBreak:
 
 
 def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
-    """Runs the tour in each scene, and yields the scene and the verdicts on each client."""
+    """Runs the tour in each scene, and yields the scene with the verdicts on each client."""
     release = tour.installed()
     for number, (scene, faults) in enumerate(SCENES.items()):
 
@@ -267,8 +267,8 @@ def main() -> int:
                         alone = Software(found.name, found.version, verdicts={rule_id: verdict})
                         proofs.setdefault((tour.name, rule_id), []).extend([scene, *lines([alone], {})])
             print(tour.name, {name: str(cell) for name, cell in cells.items() if cell.broken}, file=sys.stderr)
-            # Print breaks that were already examined too: examined.toml lists only clients and rules, so the cause may
-            # be a new one.
+            # Print breaks that were examined before too: examined.toml lists only clients and rules, so a break may
+            # have a new cause.
             for (client, rule_id), proof in proofs.items():
                 if client == tour.name:
                     print("\n".join([rule_id, *proof]), file=sys.stderr)

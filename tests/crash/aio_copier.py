@@ -1,6 +1,6 @@
 """Copies a topic in transactions with aiokafka, until SIGTERM or SIGKILL. It works like `tests.crash.copier`.
 
-Its transactions commit offsets without naming the member, so it must be the only member of its group.
+Its transactions commit offsets without naming a group member, so the copier must be the only member of its group.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class AioCopier(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._count = 0
         self._transaction: str | None = None
         self._in_transaction = asyncio.Lock()
-        self._assignments = 0  # Number of assignments so far. Records polled before the last assignment are not copied.
+        self._assignments = 0  # number of assignments; records polled before the last one are not copied
         self._consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=job.bootstrap,
             group_id=job.group,
@@ -70,7 +70,7 @@ class AioCopier(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._is_over = True
 
     async def on_partitions_revoked(self, revoked: object) -> None:
-        """Waits for the end of the transaction, because the next owner of a partition continues after the committed
+        """Waits for the end of the transaction, because a partition's next owner continues from the committed
         offsets."""
         async with self._in_transaction:
             self._assignments += 1

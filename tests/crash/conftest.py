@@ -1,4 +1,4 @@
-"""Fixtures: the proxy of the storms, and the workers and the watcher of an exactly-once queue. Each test file defines
+"""Fixtures: the proxy for storms, and the workers and the watcher of an exactly-once queue. Each test module defines
 `broker`."""
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Copies a topic into another one in transactions, until SIGTERM or SIGKILL. The process has one JSON argument.
 
-It logs each step before the step happens, one JSON line per event, so that even SIGKILL does not destroy the evidence:
+It logs each step before performing it, one JSON line per event, so that even SIGKILL does not destroy the evidence:
 `{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, where `at` is the monotonic clock in ns. It
 exits with status GAVE_UP_STATUS if the library reports that this producer cannot continue. librdkafka may do so, also
 with Kafka, if the broker crashes in the middle of a transaction. Like any application, the copier must then be
@@ -21,20 +21,20 @@ from confluent_kafka.cimpl import TopicPartition
 
 GAVE_UP_STATUS = 3
 PATIENCE_S = 5.0
-IDLE_S = 0.3  # A transaction ends early if there is no new record for this long.
+IDLE_S = 0.3  # A transaction ends early if no new record arrives for this long.
 RECONNECT = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
-    # If the only broker is gone, a rebootstrap forgets it, after which librdkafka 2.16 may never send offsets to the
-    # transaction (its issue 5511).
+    # If the only broker is unavailable, a rebootstrap forgets it, after which librdkafka 2.16 may never send offsets to
+    # the transaction (its issue 5511).
     "metadata.recovery.strategy": "none",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The job of a copier. `aborts` is the share of transactions that the copier aborts without a reason. `seed`
+    """The job of a copier. `aborts` is the share of transactions that the copier aborts for no reason, and `seed`
     determines which transactions these are.
 
     protocol  protocol of the group: classic or consumer
@@ -58,7 +58,7 @@ class Job:
 
 
 def copied(value: str) -> str:
-    """Returns the transformed value."""
+    """Returns the transformed value of a record."""
     return f"copy of {value}"
 
 
@@ -70,7 +70,7 @@ class Copier:
         self._is_over = False
         self._count = 0
         self._transaction: str | None = None
-        self._begin: dict[int, int] = {}  # first and next offset of this transaction, by partition
+        self._begin: dict[int, int] = {}  # by partition: first offset of this transaction; `_next`: its next offset
         self._next: dict[int, int] = {}
         self._position: dict[int, int] = {}  # next expected offset since the assignment, by partition
         self._consumer = Consumer(
@@ -115,13 +115,13 @@ class Copier:
         while size < self._job.per_transaction and not self._is_over:
             message = self._consumer.poll(0.05)
             if self._transaction is None:
-                size = 0  # A rebalance took the partition.
+                size = 0  # A rebalance has taken the partition.
             if message is None:
                 if size and time.monotonic() - last_at > IDLE_S:
                     break
                 continue
             if message.error() is not None:
-                continue  # The broker is away or returning. The client recovers by itself.
+                continue  # The broker is unavailable or restarting. The client recovers on its own.
             if self._is_next(message):
                 self._copy(message)
                 size, last_at = size + 1, time.monotonic()
@@ -140,8 +140,8 @@ class Copier:
             self._rewind()
 
     def _is_next(self, message: Message) -> bool:
-        """Returns whether this is the next record. After a change of the leader epoch librdkafka may repeat a record,
-        because it validates its earlier position. The source has no gaps."""
+        """Returns whether this is the next record. After a change of the leader epoch, librdkafka may repeat a record,
+        because it validates an earlier position. The source has no gaps."""
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
@@ -172,8 +172,7 @@ class Copier:
             except BufferError:
                 self._producer.poll(0.01)
             except KafkaException as error:
-                # The transaction has already failed, and the attempt to end it will show the error. Other errors are
-                # bugs.
+                # The transaction has already failed, as its end will show. All other errors are bugs.
                 if error.args[0].name() != "_STATE":
                     raise
                 break
@@ -202,7 +201,7 @@ class Copier:
         self._forget()
 
     def _revoked(self, *_: object) -> None:
-        """Aborts uncommitted work, because another member may continue from the committed offsets."""
+        """Aborts the uncommitted work, because another member may continue from the committed offsets."""
         self._abort()
         self._forget()
         self._position.clear()
@@ -213,7 +212,7 @@ class Copier:
         self._next.clear()
 
     def _persist(self, step: Any) -> None:
-        """Repeats a step until it succeeds. Raises errors that require an abort or are fatal."""
+        """Repeats a step until it succeeds. Raises fatal errors and errors that require an abort."""
         while True:
             try:
                 step()
@@ -234,4 +233,4 @@ if __name__ == "__main__":
         if not end.args[0].fatal():
             raise
         print(f"gave up: {end}", file=sys.stderr)
-        os._exit(GAVE_UP_STATUS)  # The producer's remaining work does not matter.
+        os._exit(GAVE_UP_STATUS)  # does not wait for the producer's remaining work

@@ -32,7 +32,7 @@ from tests.crash.copier import GAVE_UP_STATUS, RECONNECT, Job
 from tests.support.oracle import REPOSITORY
 
 STOP_TIMEOUT_S = 60.0
-Timed = tuple[int, Event]  # ns of the machine's monotonic clock, and the event
+Timed = tuple[int, Event]  # time of the machine's monotonic clock in ns, and the event
 Given = tuple[int, int, str]  # partition, offset and value of a record
 
 
@@ -43,7 +43,7 @@ def python(module: str) -> tuple[str, ...]:
 
 class CopierProcess:
     def __init__(self, job: Job, command: Sequence[str] = python("tests.crash.copier")) -> None:
-        """Prepares a copier. Each `start` creates a process; all processes share one journal and one stderr. The
+        """Prepares a copier. Each `start` creates a process; all its processes share one journal and one stderr. The
         command gets the job as its last argument."""
         self.job = job
         self._command = command
@@ -63,14 +63,14 @@ class CopierProcess:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Sends SIGTERM. A process that has just started may not handle the signal yet."""
+        """Sends SIGTERM. A process that has just started has no handler yet, so death by SIGTERM is accepted."""
         status = self._end(signal.SIGTERM)
         assert status in (0, -signal.SIGTERM), (
             f"{self.job.transactional_id} ended with status {status}:\n{self.log_text()}"
         )
 
     def check(self) -> None:
-        """Checks that the process runs. If it exited with GAVE_UP_STATUS, it is started again."""
+        """Checks that the process is running. Restarts it if it has exited with GAVE_UP_STATUS."""
         assert self._process is not None
         status = self._process.poll()
         if status == GAVE_UP_STATUS:
@@ -93,7 +93,7 @@ class CopierProcess:
 
 
 class Watcher(threading.Thread):
-    """Reads everything that is committed in a topic, from the start and while it is written, and records what it
+    """Reads all committed records of a topic, from the start and while they are written, and records those that it
     received."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str) -> None:
@@ -127,7 +127,7 @@ class Watcher(threading.Thread):
                 "group.id": self.name,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",  # Committed records neither disappear nor move.
+                "auto.offset.reset": "error",  # Committed records must neither disappear nor move.
                 **RECONNECT,
             }
         )
@@ -158,7 +158,7 @@ class Watcher(threading.Thread):
         return self._events
 
     def values(self) -> dict[int, list[str]]:
-        """Returns the received values by partition, in their order."""
+        """Returns the received values by partition, in order of arrival."""
         found: dict[int, list[str]] = {index: [] for index in range(self._partitions)}
         for _, event in self._events:
             if isinstance(event, RecordsPolled):
@@ -167,7 +167,7 @@ class Watcher(threading.Thread):
 
 
 class OwnWatcher(Watcher):
-    """A watcher with Odradek's client, which delivers each record once even under a new leader epoch."""
+    """A watcher based on Odradek's client, which delivers each record once even when the leader epoch changes."""
 
     def _reads(self) -> Iterable[list[Given]]:
         with OwnConsumer(
@@ -188,7 +188,7 @@ class OwnWatcher(Watcher):
 
 
 def journal_of(path: Path, topic: str) -> list[Timed]:
-    """Returns the events of a copier. A record counts as written only if its transaction was committed."""
+    """Returns the events of a copier. Its records count as written only if their transaction was committed."""
     rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     committed = {row["transaction"] for row in rows if row["event"] == "answer" and row["committed"]}
     found: list[Timed] = []
@@ -212,7 +212,7 @@ def journal(folder: Path, transactional_id: str) -> str:
 
 
 def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
-    """Returns the events of copiers and watchers, in the order of the clock that they share."""
+    """Returns the events of copiers and watchers, in the order of their common clock."""
     timed: list[Timed] = []
     for copier in copiers:
         timed += journal_of(Path(copier.job.journal), copier.job.target)
@@ -222,7 +222,8 @@ def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
 
 
 def first_difference(found: list[str], expected: list[str]) -> object:
-    """Returns the first difference with the values that follow it in both lists, or None if the lists are equal."""
+    """Returns the first position at which the lists differ, with the next values of both lists. Returns the two lengths
+    if one list is longer, or None if the lists are equal."""
     for place, (one, other) in enumerate(zip(found, expected, strict=False)):
         if one != other:
             return place, found[place : place + 5], expected[place : place + 5]

@@ -2,7 +2,7 @@
 
 When this file runs as a module, it is a nursery. For each job (a line of JSON on stdin), the nursery forks an
 application and waits for its end. Forking saves the time for imports. The application reports its steps as lines of
-JSON on stdout. At a step where it must wait, it reads a line from stdin.
+JSON on stdout. At a step at which it must wait, it reads a line from stdin.
 """
 
 import faulthandler
@@ -30,15 +30,15 @@ GAVE_UP_STATUS = 3
 class Job:
     """The job of an application, which is interrupted at one step.
 
-    blocks         the values of each transaction
+    blocks         values of each transaction
     at             name of the step
     when           "before" or "after" the step
     blocks_before  minimum number of blocks that are written before the interruption
-    deed           "die" by SIGKILL; "tell": report the step and continue; "wait": report the step and wait for a line
+    deed           "die": end by SIGKILL; "tell": report the step and continue; "wait": report it and wait for a line
     """
 
     database: str
-    address: str  # the path of the file, or psycopg's conninfo
+    address: str  # path of the file, or psycopg's conninfo
     bootstrap: str
     blocks: list[list[str]]
     at: str = ""
@@ -46,8 +46,8 @@ class Job:
     blocks_before: int = 0
     deed: str = ""
     timeout_ms: int = 20_000
-    recovers: bool = True  # continues after a failure; otherwise it ends with a transaction in doubt
-    planted: bool = False  # an intended bug: the prepared state is not written to the row
+    recovers: bool = True  # whether it continues after a failure, instead of ending with a transaction in doubt
+    planted: bool = False  # plants a bug: the prepared state is not written to the row
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -87,7 +87,7 @@ class Application:
         return 0
 
     def _recover(self, dual: "DualWrite[Any]") -> None:
-        """Repeats the recovery until it succeeds, like a service."""
+        """Repeats the recovery until it succeeds, as a service would."""
         ends_at = time.monotonic() + PATIENCE_S
         while True:
             say("recovery began")
@@ -136,7 +136,7 @@ class Application:
 
 
 def say(event: str, **details: Any) -> None:
-    """Reports an event in a single write, so that nothing is lost when the process is killed."""
+    """Reports an event in a single write, so that a kill cannot truncate it."""
     os.write(1, (json.dumps({"event": event, **details}) + "\n").encode())
 
 

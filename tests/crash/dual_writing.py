@@ -46,8 +46,7 @@ ANSWERS = {
 
 
 class Nursery:
-    """Runs one application at a time. `events` contains what the applications have reported, as events of the
-    checker."""
+    """Runs one application at a time. `events` contains the reports of the applications, as events for the checker."""
 
     def __init__(self, name: str, events: list[Event]) -> None:
         self._name = name
@@ -74,7 +73,7 @@ class Nursery:
         self._write("")
 
     def until(self, *wanted: str) -> dict[str, Any]:
-        """Returns the first reported event of these kinds. "ended" always counts."""
+        """Returns the first reported event of one of these kinds or of the kind "ended"."""
         while True:
             try:
                 told = self._lines.get(timeout=PATIENCE_S)
@@ -202,7 +201,7 @@ DATABASES: dict[str, Callable[[], Database]] = {SQLITE: Sqlite, POSTGRESQL: Post
 
 
 def look(database: Database, bootstrap: str) -> BothSidesRead:
-    """Reads both sides, in an order in which a message without its row is always a fault."""
+    """Reads both sides, first Kafka and then the database, so a message without its row is always a fault."""
     messages = tuple(value for _, _, value in committed_messages(bootstrap))
     return BothSidesRead(messages, is_open(bootstrap), database.rows())
 
@@ -214,7 +213,7 @@ def is_open(bootstrap: str) -> bool:
 
 
 def committed_messages(bootstrap: str) -> Iterator[tuple[int, int, str]]:
-    """Yields partition, offset and value of all committed messages up to the last stable offset."""
+    """Yields the partition, offset and value of all committed messages up to the last stable offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,7 +1,7 @@
 """Copies a topic in transactions with Odradek's client, until SIGTERM or SIGKILL. It works like `tests.crash.copier`.
 
-Unlike that copier, it needs no workarounds. It asserts that no record arrives twice until the next start, rebalance or
-seek.
+Unlike that copier, it needs no workarounds. It asserts that no record arrives twice unless there was a restart,
+rebalance or seek in between.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class OwnCopier:
         self._is_over = False
         self._count = 0
         self._transaction: str | None = None
-        self._begin: dict[TopicPartition, int] = {}  # first and next offset of this transaction
+        self._begin: dict[TopicPartition, int] = {}  # first offset of this transaction; `_next`: its next offset
         self._next: dict[TopicPartition, int] = {}
         self._position: dict[TopicPartition, int] = {}  # next expected offset since the assignment
         self._consumer = Consumer(
@@ -87,7 +87,7 @@ class OwnCopier:
             while size < self._job.per_transaction and not self._is_over:
                 found = await self._consumer.getmany(timeout_ms=50, max_records=self._job.per_transaction - size)
                 if self._transaction is None:
-                    size = 0  # A rebalance took the partition.
+                    size = 0  # A rebalance has taken the partition.
                 if not found and size and time.monotonic() - last_at > IDLE_S:
                     break
                 for records in found.values():
@@ -143,9 +143,9 @@ class OwnCopier:
         self._forget()
 
     async def _revoked(self, partitions: list[TopicPartition]) -> None:
-        """Aborts uncommitted work, because another member may continue from the committed offsets.
+        """Aborts the uncommitted work, because another member may continue from the committed offsets.
 
-        Partitions that the member keeps (KIP-848 revokes single partitions) are copied again in the next transaction.
+        The next transaction repeats the work on partitions that the member keeps (KIP-848 revokes single partitions).
         """
         await self._abort()
         for partition in partitions:
@@ -159,7 +159,7 @@ class OwnCopier:
         self._next.clear()
 
     async def _persist(self, step: Callable[[], Awaitable[object]]) -> None:
-        """Repeats a step until it succeeds. Raises errors that require an abort or are fatal."""
+        """Repeats a step until it succeeds. Raises fatal errors and errors that require an abort."""
         while True:
             try:
                 await step()
@@ -176,7 +176,7 @@ if __name__ == "__main__":
     try:
         uvloop.run(OwnCopier(Job(**json.loads(sys.argv[1]))).run())
     except ClientError as end:
-        # After a kill, the static member's instance id stays in use until the session ends (KIP-848).
+        # After a kill, a static member's instance id remains in use until its session ends (KIP-848).
         if not isinstance(end, FatalError) and end.code is not ErrorCode.UNRELEASED_INSTANCE_ID:
             raise
         print(f"gave up: {end}", file=sys.stderr)

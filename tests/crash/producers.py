@@ -1,4 +1,4 @@
-"""Producers that record which of their records were acknowledged, and at which offset."""
+"""Producers that record which of their records were acknowledged, and with which offset."""
 
 import random
 import threading
@@ -21,7 +21,8 @@ class AcknowledgedRecord:
 
 @dataclass(slots=True)
 class Ledger:
-    """The results of one producer's records. `refused` contains errors, which an idempotent producer should not get."""
+    """The outcomes of one producer's records. `refused` contains errors, which an idempotent producer should not
+    get."""
 
     name: str
     acknowledged: list[AcknowledgedRecord] = field(default_factory=list)
@@ -75,7 +76,7 @@ class Librdkafka(CountingProducer):
                     break
                 except BufferError:
                     producer.poll(0.01)
-            producer.poll(0.0005)  # A rate of some thousand records a second ensures that a kill interrupts something.
+            producer.poll(0.0005)  # With some thousand records per second, a kill always interrupts some of them.
         left = producer.flush(120)
         if left:
             self.ledger.refused.append(f"{left} records without an answer")

@@ -1,4 +1,4 @@
-"""The worker of examples/exactly_once_queue.py as a process that can be killed, and workers with intended mistakes.
+"""The worker of examples/exactly_once_queue.py as a process that can be killed, and workers with planted mistakes.
 
 `python -m tests.crash.queue_worker` imports everything once, and then forks a worker for each line of its input. A line
 is a JSON object with the fields of `Job`. The process reports the start and the end of each worker. Workers keep a
@@ -28,9 +28,10 @@ from odradek.client import (
 
 GAVE_UP_STATUS = 3
 WORK_S = 0.001
-LOCK_S = 1.0  # the group's lock duration for slow workers
+LOCK_S = 1.0  # the group's lock duration with slow workers
 SLOW_S = 1.2 * LOCK_S
-SLOW_TO_ACKNOWLEDGE, SLOW_TO_COMMIT = 2, 4  # numbers of the slow transactions
+# number of the transaction that is slow before its acknowledgement, or before its commit
+SLOW_TO_ACKNOWLEDGE, SLOW_TO_COMMIT = 2, 4
 REAP_S = 0.05
 POISON_LIMIT = 4  # maximum number of deliveries of a job
 
@@ -42,7 +43,7 @@ class Poison(Enum):
 
 
 def poison(job: bytes) -> Poison | None:
-    """Returns the way in which a job kills its workers, or None. Every 24th job is poisonous, and all kinds are equally
+    """Returns the way in which a job kills its workers, or None. Every 24th job is poisonous, and all ways are equally
     frequent."""
     number = int(job.split()[-1])
     return Poison(number // 24 % 3) if number % 24 == 7 else None
@@ -51,13 +52,13 @@ def poison(job: bytes) -> Poison | None:
 class Rejection(Enum):
     """The ways in which RejectingWorker rejects a job."""
 
-    PLAIN = 0  # rejects the job outside of a transaction
+    PLAIN = 0  # rejects the job outside any transaction
     COMMITTED = 1  # rejects the job in a transaction that commits
     ABORTED = 2  # rejects the job in a transaction that aborts, and gives it a result at the next delivery
 
 
 def rejection(job: bytes) -> Rejection | None:
-    """Returns the way in which a job is rejected, or None. Every second job is rejected, and all kinds are equally
+    """Returns the way in which a job is rejected, or None. Every second job is rejected, and all ways are equally
     frequent."""
     number = int(job.split()[-1])
     return Rejection(number // 2 % 3) if number % 2 else None
@@ -101,8 +102,9 @@ class JournallingWorker(Worker):
 
 
 class SlowWorker(JournallingWorker):
-    """Works as in the example, but sometimes takes longer than the lock duration of its jobs. If a lock expires before
-    the worker has acknowledged the jobs, it must abort. If a lock expires before the commit, the worker is fenced."""
+    """Works like the example, but sometimes takes longer than the lock duration of its jobs. If a lock expires before
+    the worker has acknowledged the jobs, the worker must abort. If a lock expires before the commit, the worker is
+    fenced."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -127,7 +129,7 @@ class SlowWorker(JournallingWorker):
 
 
 class WrongWorker(JournallingWorker):
-    """Dies in the middle of its first jobs, at the moment at which its mistake has an effect."""
+    """Dies in the middle of its first jobs, exactly when its mistake has an effect."""
 
     def send(self, jobs: list[ShareRecord]) -> None:
         until_done(self.producer.begin_transaction)
@@ -141,7 +143,7 @@ class WrongWorker(JournallingWorker):
 
 
 class AcknowledgesAfterwards(WrongWorker):
-    """Acknowledges outside of the transaction, after the commit."""
+    """Acknowledges outside the transaction, after the commit."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         self.send(jobs)
@@ -152,7 +154,7 @@ class AcknowledgesAfterwards(WrongWorker):
 
 
 class AcknowledgesBefore(WrongWorker):
-    """Acknowledges outside of the transaction, before the commit."""
+    """Acknowledges outside the transaction, before the commit."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         self.send(jobs)
@@ -173,9 +175,8 @@ class StagesAndDies(WrongWorker):
 
 
 class PoisonedWorker(JournallingWorker):
-    """Never finishes a job for which `poison` returns a way. The worker dies before or after it has staged the
-    acknowledgement, or it aborts and releases the job. The broker must not deliver a job more often than POISON_LIMIT.
-    """
+    """Never finishes poisonous jobs (see `poison`). The worker dies before or after it has staged the acknowledgement,
+    or it aborts and releases the job. The broker must not deliver a job more often than POISON_LIMIT."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         assert max(job.delivery_count for job in jobs) <= POISON_LIMIT
@@ -200,8 +201,8 @@ class PoisonedWorker(JournallingWorker):
 
 
 class RejectingWorker(JournallingWorker):
-    """Rejects each job in the way that `rejection` returns. Every job that is not rejected outside of a transaction
-    gets a result."""
+    """Rejects jobs in the way that `rejection` returns. Every job that is not rejected outside any transaction gets a
+    result."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         plain = [job for job in jobs if rejection(job.value or b"") is Rejection.PLAIN]

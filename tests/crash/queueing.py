@@ -37,13 +37,13 @@ BROKER = SETTINGS | {
     "num.partitions": PARTITIONS,
     "transaction.state.log.num.partitions": 3,
     "log.segment.bytes": 1_048_576,
-    "group.share.session.timeout.ms": 2_000,  # A killed worker keeps partitions from others for this long.
-    "group.share.max.delivery.count.limit": 25,  # No job reaches this limit.
+    "group.share.session.timeout.ms": 2_000,  # A killed worker keeps its partitions from others for this long.
+    "group.share.max.delivery.count.limit": 25,  # more deliveries than any job needs
 }
 
 
 class Workers:
-    """Named workers, forked by one process so that a start costs almost nothing."""
+    """Named workers, forked by one process to make their starts almost free."""
 
     def __init__(self, folder: Path) -> None:
         self.gave_up = 0
@@ -70,8 +70,8 @@ class Workers:
             self._take(self._next())
 
     def kill9(self, name: str) -> None:
-        """Kills a worker, and returns when it has ended."""
-        with suppress(KeyError, ProcessLookupError):  # The worker may just have exited with GAVE_UP_STATUS.
+        """Kills a worker, and waits until it has ended."""
+        with suppress(KeyError, ProcessLookupError):  # The worker may have just exited with GAVE_UP_STATUS.
             os.kill(self._pids[name], signal.SIGKILL)
         self.wait(name)
 
@@ -95,7 +95,7 @@ class Workers:
         self._log.close()
 
     def history(self) -> tuple[list[JobsTaken], list[JobsFinished]]:
-        """Returns the events in the order of the clock that all processes share."""
+        """Returns the events in the order of the processes' common clock."""
         taken, finished = [], []
         for path in self._folder.glob("*.journal"):
             for line in path.read_text().splitlines():
@@ -145,7 +145,7 @@ def values_of(bootstrap: str, topic: str, partitions: int) -> list[str]:
 
 
 def left(bootstrap: str) -> list[str]:
-    """Returns descriptions of unfinished work: jobs in the queue, open transactions, staged acknowledgements."""
+    """Describes unfinished work: jobs in the queue, open transactions, and staged acknowledgements."""
     found = []
     with Admin(bootstrap_servers=bootstrap) as admin:
         for place, offset in admin.list_share_group_offsets(GROUP).items():
@@ -154,7 +154,7 @@ def left(bootstrap: str) -> list[str]:
         for each in admin.list_transactions():
             if each.state not in ("Empty", "CompleteCommit", "CompleteAbort"):
                 found.append(f"the transaction {each.transactional_id} is {each.state}")
-        try:  # The broker refuses this while acknowledgements are staged.
+        try:  # The broker refuses this downgrade while acknowledgements are staged.
             admin.update_features({"odradek.share.transactions": 0}, UpgradeType.SAFE_DOWNGRADE, validate_only=True)
         except ClientError as error:
             if error.code is not ErrorCode.FEATURE_UPDATE_FAILED:
@@ -164,7 +164,7 @@ def left(bootstrap: str) -> list[str]:
 
 
 def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
-    """Returns the records that a new member still gets within this time after the assignment of its partitions."""
+    """Returns the records that a new member still receives within `quiet_s` after the assignment of its partitions."""
     found: list[ShareRecord] = []
     with worker(bootstrap, JOBS, GROUP) as consumer:
         ends_at = time.monotonic() + PATIENCE_S
@@ -178,7 +178,7 @@ def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
 
 
 def history_of(bootstrap: str, partitions: int, workers: Workers, watched_values: list[str]) -> QueueHistory:
-    """Returns the history of the queue. The function queries the cluster, so all workers must have ended."""
+    """Returns the history of the queue. Queries the cluster, so all workers must have ended."""
     still_left = left(bootstrap)
     again = [f"{(each.value or b'').decode()} was delivered again" for each in delivered(bootstrap, 0.5)]
     taken, finished = workers.history()
@@ -208,7 +208,7 @@ def wait_for_results(workers: Workers, watcher: Watcher, count: int) -> None:
 
 
 def kill_and_start(victims: str, broker: Broker, workers: Workers, kind: str, rng: random.Random) -> None:
-    """Kills the victims and restarts them, both in a random order. The survivors must recover by themselves."""
+    """Kills the victims and restarts them, both in random order. The survivors must recover on their own."""
     names = {"one worker": 1, "all workers": len(NAMES), "broker": 0, "broker and worker": 1}[victims]
     dead = rng.sample(NAMES, names)
     kills: list[Callable[[], object]] = [partial(workers.kill9, name) for name in dead]

@@ -27,9 +27,9 @@ from tests.support.wire import ClosedByBroker, Wire
 SHARE_OF_EACH = 0.03  # share of the requests that each kind of fault affects
 LATE_S = 0.5
 POLL_INTERVAL_S = 0.01  # pause between two queries for the owners
-# Clients could not start without these requests. Every other request may be late, repeated or lost.
+# Clients could not start without these requests. All other requests may be late, repeated or lost.
 CALM = {ApiKey.API_VERSIONS.value, ApiKey.METADATA.value}
-# The kinds of faults, by the proxy's rule.
+# kinds of faults, each with the proxy's rule for it
 RULES = {"lost": "loses", "dropped": "drops", "repeated": "repeats", "doubled": "doubles", "late": "holds"}
 
 Owned = Mapping[str, Collection[str]]
@@ -37,7 +37,7 @@ Owned = Mapping[str, Collection[str]]
 
 
 class Storm:
-    """Chooses at random the requests that the proxy's faults affect."""
+    """A storm, which randomly selects requests for the proxy's faults."""
 
     def __init__(self, proxy: FlakyProxy, seed: int, ways: Collection[str] = tuple(RULES)) -> None:
         """Prepares a storm without starting it. `ways` are the kinds of faults to use, out of RULES."""
@@ -63,7 +63,7 @@ class Storm:
         return {way: every[way] for way in self._ways}
 
     def end(self) -> str:
-        """Ends all faults, and describes those that happened."""
+        """Ends all faults, and returns a description of those that happened."""
         proxy, counts = self._proxy, self.counts()
         keys = (*proxy.lost, *proxy.dropped, *proxy.repeated, *proxy.doubled, *proxy.delivered_late)
         kinds = {ApiKey(key).name for key in keys}
@@ -77,7 +77,7 @@ class Storm:
 
 @contextmanager
 def stormy(data_dir: Path, proxy: FlakyProxy, settings: Mapping[str, object]) -> Iterator[BrokerProcess]:
-    """Yields a broker whose listener STORM is reached only through the proxy. The broker keeps both ports when it
+    """Yields a broker whose listener STORM is reachable only through the proxy. The broker keeps both ports when it
     restarts."""
     direct, storm = ReservedPort(), ReservedPort()
     listeners: dict[str, object] = {
@@ -120,8 +120,8 @@ def tasks_of_members(wire: Wire, group_id: str) -> Owned | None:
 
 
 class Owners(threading.Thread):
-    """Repeatedly queries the broker for the owners. Records the partitions or tasks that two members own at the same
-    time, and the ones without an owner.
+    """Repeatedly queries the broker for the owners of partitions or tasks. Records those that two members own
+    simultaneously, and those without an owner.
 
     The broker may be killed in the meantime. While it is not running, and while the group has no members, no partition
     or task counts as unowned.

@@ -1,8 +1,8 @@
-"""Tests that the broker loses no acknowledged change of ACLs when it is killed. After each restart, the ACLs are those
-after some prefix of the changes.
+"""Tests that a killed broker loses no acknowledged change of ACLs. After each restart, the ACLs are those after some
+prefix of the changes.
 
-One change is in progress at a time, so that after each kill the ACLs have one of two states: with the change or without
-it. There are ROUNDS kills, at most 10. SEED repeats a run's choices (not its interleavings).
+Only one change is in progress at a time, so after each kill the ACLs are in one of two states: with the change or
+without it. There are ROUNDS kills, at most 10. SEED repeats a run's choices (not its interleavings).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ State = frozenset[Acl]
 
 
 class Changes(threading.Thread):
-    """Adds and removes ACLs, several per request. `states` ends with the last acknowledged state."""
+    """Adds and removes ACLs, several per request. The last item of `states` is the last acknowledged state."""
 
     def __init__(self, broker: Broker, rng: random.Random, state: State) -> None:
         super().__init__(name="changes", daemon=True)

@@ -1,9 +1,9 @@
-"""Tests that the dead-letter queue of a share group contains exactly the rejected records, even if workers and the
-broker are killed.
+"""Tests that a share group's dead-letter queue contains exactly the rejected records, even if workers and the broker
+are killed.
 
 In each of ROUNDS rounds (60 by default) some jobs are added, and at a random moment workers, the broker, or both are
 killed with SIGKILL and restarted. `Rejection` determines how workers treat each job. A job is in the queue at least
-once if it was rejected outside of a transaction or in a transaction that committed. No other job is in the queue, not
+once if it was rejected outside any transaction or in a transaction that committed. No other job is in the queue, not
 even if a rejection in an aborted transaction preceded its result. SEED repeats a run's choices. Rules:
 docs/spec/dead-letter-queues.md#s2, #s6.
 """

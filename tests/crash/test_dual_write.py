@@ -1,10 +1,10 @@
 """Tests that a database and Kafka never diverge, whichever process is killed and at whichever step. Neither side
 decides alone.
 
-ROUNDS rounds (200 by default, shared by the databases) each kill one victim (the application, the broker or the
-database) with SIGKILL before, after or during one step of the recipe or of its recovery. In further rounds a second
-instance takes over while the first one sleeps at a step. Both sides are checked before recovery (neither may have
-decided alone) and after it (they must be equal). SEED repeats a run's choices.
+In each of ROUNDS rounds (200 by default, shared by the databases) one victim (the application, the broker or the
+database) is killed with SIGKILL before, after or during one step of the recipe or of its recovery. In further rounds a
+second instance takes over while the first one sleeps at a step. Both sides are checked before recovery (neither may
+have decided alone) and after it (they must be equal). SEED repeats a run's choices.
 """
 
 import os
@@ -54,8 +54,8 @@ RECOVERING = (
     Step.FORGET_STATE,
 )
 VICTIMS = {SQLITE: ("application", "broker"), POSTGRESQL: ("application", "broker", "database")}
-MISSED_S = 0.3  # maximum downtime of the broker, during which an application waits for the broker
-IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # a timeout and a downtime that make the application give up
+MISSED_S = 0.3  # maximum downtime of the broker for which an application waits
+IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # a timeout, and a downtime after which the application gives up
 SHORT_MS, LONG_MS = 500, 5_000  # time for which the second of two instances waits for the first
 
 
@@ -70,7 +70,7 @@ class Round:
 
 
 def rounds(database: str, rng: Random) -> Iterator[Round]:
-    """Yields every victim at every step in a random order, and repeats this order forever."""
+    """Yields every victim at every step, endlessly in the same random order."""
     every = [Round(*each) for each in product(VICTIMS[database], (*WRITING, *RECOVERING), ("before", "after"))]
     rng.shuffle(every)
     return cycle(every)
@@ -100,7 +100,7 @@ class World:
         return [f"v{number}" for number in range(self._values - count, self._values)]
 
     def run(self, job: Job) -> None:
-        """Runs an application to its end, and checks that it ends in the expected way."""
+        """Runs an application to its end, and checks that it ends as expected."""
         self.first.begin(job)
         status = self.first.until("ended")["status"]
         assert status == (-signal.SIGKILL if job.deed == "die" else 0), f"{job} ended with status {status}"
@@ -157,7 +157,7 @@ def leave_in_doubt(world: World) -> None:
 
 
 def kill_at(world: World, each: Round) -> None:
-    """Runs an application once and kills the victim. At the end all processes run again."""
+    """Runs an application once, and kills the victim. Finally all processes are running again."""
     rng = world.rng
     blocks_before = 0 if each.step in RECOVERING else rng.randint(0, 1)
     job = replace(
@@ -177,12 +177,12 @@ def kill_at(world: World, each: Round) -> None:
 
 
 def kill_under_way(world: World, job: Job) -> None:
-    """Kills the victim while the application is at the step, or at the next one."""
+    """Kills the victim while the application is at the step, or at the following one."""
     world.first.begin(replace(job, deed="tell"))
     told = world.first.until("there")
     assert told["event"] == "there", f"it never came there: {told}"
     time.sleep(world.rng.uniform(0.0, 0.004))
-    with suppress(ProcessLookupError):  # The process has already ended.
+    with suppress(ProcessLookupError):  # The process may have already ended.
         os.kill(told["pid"], signal.SIGKILL)
     world.first.until("ended")
 
@@ -195,9 +195,9 @@ def kill_server(world: World, victim: Broker | Database, job: Job) -> None:
         job = replace(job, timeout_ms=IMPATIENT_MS)
     world.first.begin(job)
     if world.first.until("there")["event"] != "there":
-        assert job.timeout_ms == IMPATIENT_MS, "it never came there"  # Otherwise the machine was too busy.
+        assert job.timeout_ms == IMPATIENT_MS, "it never came there"  # the machine was too busy for the short timeout
         return
-    if absence == "blow":  # while the application is at the step, or at the next one
+    if absence == "blow":  # while the application is at the step, or at the following one
         time.sleep(rng.uniform(0.0, 0.004))
     victim.kill9()
     if absence.startswith("missed"):
@@ -235,7 +235,7 @@ def test_a_second_instance_takes_over_while_the_first_one_sleeps_at_a_step(world
 
 
 def test_a_state_that_is_not_stored_in_the_row_is_detected(world: World) -> None:
-    """The checks find an intended bug in the recipe. With this bug, recovery aborts messages whose rows are
+    """Checks that a planted bug in the recipe is found. With this bug, recovery aborts messages whose rows are
     committed."""
     if world.database.kind != SQLITE:
         pytest.skip("one database is enough to see it")
@@ -246,7 +246,7 @@ def test_a_state_that_is_not_stored_in_the_row_is_detected(world: World) -> None
 
 
 def history(world: World) -> list[messages.Event]:
-    """Returns the history that the messages should have: a row shows that its transaction was committed."""
+    """Returns the history that the messages should have: a transaction is committed if its rows exist."""
     rows = set(world.database.rows())
     told: list[messages.Event] = []
     for event in world.events:

@@ -30,7 +30,7 @@ COPIERS = 2
 KILLED_AT = (0.2, 0.4, 0.6, 0.8)
 PATIENCE_S = 60.0
 SETTINGS = {
-    "log.segment.bytes": 1_048_576,  # Segments roll during the copy, so that producer snapshots are taken.
+    "log.segment.bytes": 1_048_576,  # Segments roll during the copy, which makes the broker take producer snapshots.
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 3,
     "group.min.session.timeout.ms": 500,
@@ -45,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(params=["copier", "own_copier"])
 def copiers(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> Iterator[list[CopierProcess]]:
-    """Yields copiers that use librdkafka, and then copiers that use Odradek's client."""
+    """Yields copiers based on librdkafka, then copiers based on Odradek's client."""
     made = [
         CopierProcess(
             Job(
@@ -87,7 +87,7 @@ def test_the_copy_equals_its_source_once_and_in_order(broker: Broker, copiers: l
     print(f"copied in {time.monotonic() - began:.1f} s, {sum(one.gave_up for one in copiers)} copiers gave up")
     for copier in copiers:
         copier.stop()
-    watcher.finish(reached_end=False)  # There may be more records, which the next watcher finds.
+    watcher.finish(reached_end=False)  # The next watcher detects any further records.
 
     last = Watcher(broker.restart().bootstrap, "copy", PARTITIONS, "last")
     last.start()
@@ -104,7 +104,7 @@ def test_the_copy_equals_its_source_once_and_in_order(broker: Broker, copiers: l
 
 
 def filled(bootstrap: str) -> dict[int, list[str]]:
-    """Fills the source. Returns its content."""
+    """Fills the source, and returns its content."""
     values: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}
     refused: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
@@ -122,8 +122,8 @@ def filled(bootstrap: str) -> dict[int, list[str]]:
 
 
 def kill_and_start(broker: Broker, copiers: list[CopierProcess], rng: random.Random) -> None:
-    """Kills and restarts the broker and one copier or all of them, in any order. The others must recover by
-    themselves."""
+    """Kills and restarts the broker and either one copier or all of them, in any order. The others must recover on
+    their own."""
     victims = rng.choice([*([copier] for copier in copiers), copiers])
     steps = [broker.kill9, *(victim.kill9 for victim in victims)]
     rng.shuffle(steps)

@@ -1,5 +1,5 @@
-"""Tests that every job of a queue gives exactly one result, whichever workers are killed, even if the broker is killed
-as well.
+"""Tests that every job of a queue has exactly one result, whichever workers are killed, and even if the broker is
+killed.
 
 The first test runs ROUNDS rounds (200 by default) of examples/exactly_once_queue.py. The second test runs a tenth as
 many with workers that are slower than their locks. In each round some jobs are added, and at a random moment a worker,
@@ -44,7 +44,7 @@ from tests.support.broker_process import Broker, BrokerProcess
 
 ROUNDS = int(os.environ.get("ROUNDS") or 200)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-QUIET_ROUNDS = 4  # minimum number of rounds without kills, which follow the rounds with kills
+QUIET_ROUNDS = 4  # minimum number of rounds without kills, after the rounds with kills
 
 
 @pytest.fixture
@@ -64,13 +64,14 @@ def test_each_job_gives_one_result_whichever_process_is_killed(
 def test_each_job_gives_one_result_although_workers_are_slower_than_their_locks(
     broker: Broker, workers: Workers, watcher: Watcher
 ) -> None:
-    """The broker ends the transactions of slow workers, gives their jobs to other workers, and fences them."""
+    """Checks that the broker ends the transactions of slow workers, gives their jobs to other workers, and fences
+    them."""
     share_group(broker.bootstrap, GROUP, share_record_lock_duration_ms=int(LOCK_S * 1000))
     run_rounds(max(ROUNDS // 10, 4), "slow", broker, workers, watcher, fenced=1)
 
 
 def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher: Watcher, *, fenced: int = 0) -> None:
-    """Runs rounds with kills, and then quiet rounds until at least `fenced` workers have been fenced."""
+    """Runs rounds with kills, and then rounds without kills until at least `fenced` workers have been fenced."""
     print(f"SEED={SEED} {rounds} rounds of workers {kind}")
     rng = random.Random(SEED)
     began = time.monotonic()
@@ -92,7 +93,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
         rounds += QUIET_ROUNDS
         wait_for_results(workers, watcher, rounds * JOBS_PER_ROUND)
         ends_at = time.monotonic() + PATIENCE_S
-        while workers.gave_up < fenced:  # Workers that are killed early do not reach the end of their locks.
+        while workers.gave_up < fenced:  # Workers that are killed early never reach the end of their locks.
             assert time.monotonic() < ends_at, "no worker gave up"
             add_jobs(producer, rounds)
             producer.flush()
@@ -112,7 +113,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
     print(f"{sum(len(each.jobs) for each in history.taken)} deliveries of {len(history.jobs)} jobs")
 
 
-# The checks find intended mistakes.
+# The checks find planted mistakes.
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Tests that an export to Parquet has no gap and no duplicate although it is killed with SIGKILL repeatedly while the
+"""Tests that an export to Parquet has no gap and no duplicate, although it is repeatedly killed with SIGKILL while the
 log grows.
 
-ROUNDS is the number of exports, which is 10 by default: `ROUNDS=50 python -m pytest tests/crash/test_export.py`.
+ROUNDS is the number of exports, by default 10: `ROUNDS=50 python -m pytest tests/crash/test_export.py`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_an_export_that_is_killed_anywhere_is_complete_in_the_end(tmp_path: Path
 
 
 def was_killed(data: Path, out: Path, after_s: float) -> bool:
-    """Runs an export and kills it after this time. Returns False if the export ended before the kill."""
+    """Starts an export, and kills it after `after_s` seconds of work. Returns False if it ended before."""
     words = [sys.executable, "-c", EXPORT, f"{data}/t", str(out)]
     with subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Tests that no acknowledged record is lost when the process is killed, at any moment and any number of times.
+"""Tests that no acknowledged record is lost when the broker is killed, at any moment and any number of times.
 
 A broker on one data directory is killed ROUNDS times (50 by default), while idempotent producers with acks=all write, a
 group commits offsets, and topics are created. SEED repeats a run's choices (not its interleavings).
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Gardener(threading.Thread):
-    """Creates topics, and deletes every third of them. Remembers the changes that the broker confirmed. `created`
+    """Creates topics, and deletes every third of them. Stores the changes that the broker has confirmed. `created`
     contains the topics that are not deleted."""
 
     def __init__(self, address: str) -> None:
@@ -70,7 +70,7 @@ class Gardener(threading.Thread):
 
 
 class Committer(threading.Thread):
-    """Commits increasing offsets for its group. `acknowledged` is the largest offset that the broker confirmed."""
+    """Commits increasing offsets for its group. `acknowledged` is the largest offset that the broker has confirmed."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(name="committer", daemon=True)
@@ -128,12 +128,12 @@ def test_acknowledged_records_are_stored_once_and_in_order(broker: Broker) -> No
         thread.start()
     starts_ms: list[float] = []
     for _ in range(ROUNDS):
-        if rng.random() < 0.8:  # Otherwise the next kill comes before all clients have reconnected.
+        if rng.random() < 0.8:  # In the other cases, the next kill comes before all clients have reconnected.
             wait_for("every producer to get answers", all_move(producers), 60)
         time.sleep(rng.uniform(0.0, 0.6))
         broker.kill9()
         if rng.random() < 0.3 and isinstance(broker, BrokerProcess):
-            broker.kill_while_starting(rng.uniform(0.0, 0.25))  # The recovery is killed too.
+            broker.kill_while_starting(rng.uniform(0.0, 0.25))  # This kill interrupts the recovery.
         began = time.monotonic()
         broker.start()
         starts_ms.append((time.monotonic() - began) * 1000)
@@ -157,14 +157,13 @@ def test_acknowledged_records_are_stored_once_and_in_order(broker: Broker) -> No
     assert gardener.created
     assert [name for name in sorted(gardener.created) if not is_led(admin, name, 2)] == []
     assert gardener.deleted & set(admin.list_topics(timeout=20).topics) == set()
-    # After a clean stop and start, the records must be the same as after the last recovery.
+    # A clean stop and start must not change the records.
     broker.restart()
     assert {partition: everything(broker.bootstrap, topic, partition) for partition in written} == written
 
 
 def all_move(producers: list[CountingProducer]) -> Callable[[], bool]:
-    """Returns a function that returns whether every producer has more acknowledged records than at the time of this
-    call."""
+    """Returns a function that returns whether every producer has got further records acknowledged since this call."""
     before = [len(producer.ledger.acknowledged) for producer in producers]
 
     def moved() -> bool:
@@ -188,7 +187,7 @@ def check(ledger: Ledger, written: dict[int, list[ReceivedRecord]]) -> None:
     records are in order."""
     there = {(partition, one.offset): one.value for partition, found in written.items() for one in found}
     for record in ledger.acknowledged:
-        # The response to a duplicate may have no offset, which clients show as -1.
+        # The response to a duplicate may contain no offset, which clients report as -1.
         if record.offset >= 0:
             assert there.get((record.partition, record.offset)) == record.value, record
     prefix = f"{ledger.name}:".encode()

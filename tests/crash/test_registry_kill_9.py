@@ -1,8 +1,8 @@
 """Tests that the schema registry loses no acknowledged schema and assigns no id twice, even if the broker is killed.
 
-Several clients register schemas at the same time. Some schemas belong to a single client, and others are registered by
-all clients. After each kill, each acknowledged schema has its id and a version of its subject, and no id belongs to two
-schemas. There are ROUNDS kills, at most 20. SEED repeats a run's choices (not its interleavings).
+Several clients register schemas concurrently. Some schemas are registered by a single client, others by all clients.
+After each kill, each acknowledged schema has its id and a version in its subject, and no id belongs to two schemas.
+There are ROUNDS kills, at most 20. SEED repeats a run's choices (not its interleavings).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 CLIENTS = 4
 SUBJECTS = [f"subject-{number}" for number in range(5)]
 MAX_ROUND_S = 0.8
-MAX_ROUNDS = 100  # Rounds continue beyond ROUNDS, up to this limit, until a schema is acknowledged.
+MAX_ROUNDS = 100  # limit for rounds beyond ROUNDS, which run until a schema is acknowledged
 Acknowledged = dict[tuple[str, str], int]  # id by subject and schema
 
 
@@ -57,8 +57,8 @@ class Registrations(threading.Thread):
 
 
 def stored(registry: RegistryCaller) -> tuple[dict[int, str], Acknowledged]:
-    """Returns the schemas by their ids, and the ids by subject and schema. Fails if an id has two schemas, if a schema
-    has two ids, or if a subject has two versions with the same number."""
+    """Returns the schemas by id, and the ids by subject and schema. Fails if an id has two schemas, a schema has two
+    ids, or a subject has two versions with the same number."""
     status, found = registry.ask("GET", "/schemas?deleted=true")
     assert status == 200
     by_id: dict[int, str] = {}

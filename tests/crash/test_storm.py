@@ -1,5 +1,5 @@
-"""Tests that groups keep their guarantees in a storm. In a storm, a proxy delivers requests late, twice or not at all,
-and loses or repeats responses.
+"""Tests that groups keep their guarantees in a storm, in which a proxy delivers requests late, twice or not at all, and
+loses or repeats responses.
 
 Two checkers examine each group. One checks the output, in which each record must have exactly one result. The other
 queries the broker itself, over a listener that the storm does not affect. SEED repeats a run's choices, though not its
@@ -78,7 +78,7 @@ def test_each_job_gives_one_result_or_was_delivered_as_often_as_the_limit_says(
 def worked_through(
     broker: BrokerProcess, proxy: FlakyProxy, folder: Path, kind: str, rounds: int, *, limit: int
 ) -> QueueHistory:
-    """Runs the jobs of `rounds` rounds, and further rounds until each kind of fault has happened."""
+    """Runs the jobs of `rounds` rounds, and of further rounds until each kind of fault has happened."""
     print(f"SEED={SEED}")
     set_up(broker.bootstrap)
     share_group(broker.bootstrap, GROUP, share_delivery_count_limit=limit)
@@ -91,7 +91,8 @@ def worked_through(
         storm.begin()
         with Producer(bootstrap_servers=broker.bootstrap) as producer:
             count = 0
-            while count < rounds or min(storm.counts().values()) == 0:  # A few rounds may pass without a fault.
+            # A few rounds may pass without some kind of fault.
+            while count < rounds or min(storm.counts().values()) == 0:
                 before = watcher.count
                 add_jobs(producer, count)
                 count += 1
@@ -116,15 +117,15 @@ def worked_through(
 
 
 def lag(bootstrap: str) -> int | None:
-    """Returns the number of unfinished jobs; None while it is unknown for a partition."""
+    """Returns the number of unfinished jobs, or None if it is unknown for some partition."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         lags = [offset.lag for offset in admin.list_share_group_offsets(GROUP).values()]
     return None if len(lags) < PARTITIONS or None in lags else sum(each or 0 for each in lags)
 
 
 def archived(bootstrap: str) -> dict[str, int]:
-    """Returns the archived jobs with their delivery counts, from the whole log of the share groups' state, because the
-    current state may no longer contain them."""
+    """Returns the archived jobs with their delivery counts. Reads the complete log of share state, because the current
+    state may no longer contain them."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         topic_id = admin.describe_topics([JOBS])[JOBS].topic_id
     found: dict[tuple[int, int], int] = {}
@@ -172,7 +173,7 @@ MEMBERS: dict[str, list[tuple[str, str | None]]] = {
 
 @pytest.mark.parametrize("kind", MEMBERS)
 def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: FlakyProxy, kind: str) -> None:
-    """Also tests that each record is copied exactly once, in order."""
+    """Also checks that each record is copied exactly once and in order."""
     print(f"SEED={SEED}")
     settings = copy.SETTINGS | {
         "group.consumer.session.timeout.ms": 2_000,
@@ -213,14 +214,14 @@ def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: 
                 copier.start()
             owners.start()
             storm.begin()
-            for number in range(1, 5):  # Members join and leave, so that partitions move.
+            for number in range(1, 5):  # Members join and leave, which moves partitions.
                 until(watcher, copiers, copy.RECORDS * number // 5)
                 gone = rng.choice(copiers)
                 gone.kill9()
                 time.sleep(rng.uniform(0, 0.5))
                 gone.start()
             until(watcher, copiers, copy.RECORDS)
-            # The storm has affected heartbeats too.
+            # The storm must have affected heartbeats too.
             wait_for("every kind of fault", lambda: min(storm.counts().values()) > 0, PATIENCE_S)
             wait_for("a second member", lambda: owners.most_members > 1, PATIENCE_S)
             print(f"{storm.end()}; {owners.looks} looks, {sum(each.gave_up for each in copiers)} gave up")

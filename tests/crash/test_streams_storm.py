@@ -51,7 +51,7 @@ PATIENCE_S = 120.0
 REBALANCE_TIMEOUT_S = 30.0
 VICTIMS = ("instance", "instance", "broker", "both")
 WORDS = ("to", "be", "or", "not", "that", "is")
-# If a response arrives twice, a Java client keeps the connection, and then assigns all later responses to the wrong
+# If a response arrives twice, a Java client keeps the connection, and then matches all later responses with the wrong
 # requests.
 WAYS_OF_JAVA = RULES.keys() - {"doubled"}
 
@@ -83,8 +83,8 @@ class Instances:
 
 @needs_kafka
 def test_words_are_counted_once_and_each_task_has_one_owner(tmp_path: Path, proxy: FlakyProxy) -> None:
-    """The application is Kafka Streams itself with exactly-once processing, so the updates of each word are 1, 2, 3 and
-    so on."""
+    """The application is Kafka Streams with exactly-once processing, so the updates of each word are 1, 2, 3 and so
+    on."""
     print(f"SEED={SEED} {ROUNDS} rounds")
     rng = random.Random(SEED)
     with stormy(tmp_path / "data", proxy, BROKER_SETTINGS) as broker:
@@ -169,7 +169,8 @@ TOPOLOGY = Topology(
 
 
 class RawMember(threading.Thread):
-    """A process of the group. It may vanish or leave at any moment, and returns with another member id."""
+    """A member of the group in its own process. It may vanish or leave at any moment, and returns with another member
+    id."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
         super().__init__(daemon=True)
@@ -198,7 +199,7 @@ class RawMember(threading.Thread):
     def _live(self, wire: Wire) -> None:
         while not self._is_over.wait(BEAT_S):
             chance = 1.0 if self.is_calm else self._rng.random()
-            if chance < 0.002:  # The member vanishes without leaving.
+            if chance < 0.002:  # The member vanishes without leaving the group.
                 self._begin_anew()
             elif chance < 0.004:
                 wire.ask(self._request(-1), 1)

@@ -1,8 +1,8 @@
 """Tests that a prepared transaction survives every kill -9 of the broker, and ends as the external coordinator decided.
 
 The test runs ROUNDS transactions (12 by default) of one transactional id. In each round the broker is killed twice
-while it handles a chosen request. Then the application restarts and follows its notes. The test sends raw requests, so
-that it can choose the moment.
+while it handles a chosen request. Then the application restarts and follows its notes. The test sends raw requests in
+order to choose the moment.
 """
 
 import os
@@ -33,7 +33,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "12"))
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 2}
 ID, TOPIC = "payments", "orders"
 NO_PAIR = (-1, -1)
-KEEPING, PRODUCING, ENDING, FINDING = 6, 12, 5, 4  # versions
+KEEPING, PRODUCING, ENDING, FINDING = 6, 12, 5, 4  # versions of the requests
 PATIENCE_S = 60
 RETRIED = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
@@ -43,8 +43,8 @@ M = TypeVar("M", bound=Message)
 
 
 class Application:
-    """An application that keeps notes for its restart. It notes each producer id and epoch before it decides, and notes
-    each decision before it sends the decision to the broker."""
+    """An application that keeps notes for its restart. It notes each producer id and epoch before it decides, and each
+    decision before it sends the decision to the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -168,7 +168,7 @@ def test_prepared_transactions_survive_every_kill_and_end_as_decided(broker: Bro
         values = [f"{number}/{count}".encode() for count in range(2)]
         application.write(*values)
         if number % 3 == 0:
-            # There is no decision yet, so the transaction is aborted, whether or not its records were written.
+            # Without a decision, the transaction is aborted, whether or not its records were written.
             killed(broker, application.send_write)
             application.recover()
             continue

@@ -1,4 +1,4 @@
-"""Applications based on aiokafka. Each function is an application, and its return value is printed as the result."""
+"""Applications based on aiokafka. Each function is an application; its return value is printed as the result."""
 
 from __future__ import annotations
 

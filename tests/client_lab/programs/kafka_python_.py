@@ -1,5 +1,4 @@
-"""Applications based on kafka-python. Each function is an application, and its return value is printed as the
-result."""
+"""Applications based on kafka-python. Each function is an application; its return value is printed as the result."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def read_all() -> str:
 
 
 class Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts how often partitions are assigned."""
+    """Counts the assignments of partitions."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -69,7 +68,7 @@ def read_one_of_two_topics() -> str:
 
 
 def send_ten() -> str:
-    """Sends ten records one after another, and continues if a send fails."""
+    """Sends ten records one after another, continuing after failed sends."""
     producer = KafkaProducer(
         bootstrap_servers=AT, enable_idempotence=True, retry_backoff_ms=200, delivery_timeout_ms=5_000,
         request_timeout_ms=4_000,
@@ -87,7 +86,7 @@ def send_ten() -> str:
 def ten_transactions_with_offsets() -> str:
     """Commits offsets in ten transactions.
 
-    Each transaction also writes a record, so that AddOffsetsToTxn follows AddPartitionsToTxn on the same connection.
+    Each transaction also writes a record, so AddOffsetsToTxn follows AddPartitionsToTxn on the same connection.
     """
     from kafka import OffsetAndMetadata
     from kafka.consumer.group import ConsumerGroupMetadata

@@ -19,7 +19,7 @@ def commit_late() -> str:
     )  # fmt: skip
 
     class Pause(ConsumerRebalanceListener):  # type: ignore[misc]
-        """Pauses every assigned partition, because the broker no longer supports this release's version of Fetch."""
+        """Pauses every assigned partition, because the broker does not support this release's version of Fetch."""
 
         def on_partitions_revoked(self, revoked: object) -> None:
             pass

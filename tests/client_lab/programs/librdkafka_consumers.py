@@ -1,6 +1,5 @@
 """Applications based on librdkafka that consume, or that use only metadata and administration. Each function is an
-application, and its return value is printed as the result.
-"""
+application; its return value is printed as the result."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def read_three_with_fresh_metadata() -> str:
 
 
 def read_nearby_from_the_end() -> str:
-    """Reads from offset 0 with the nearest replica. If offset 0 is out of range, reading continues at the end of the
-    log."""
+    """Reads from offset 0 with the nearest replica. If offset 0 is out of range, continues at the log end offset."""
     settings = {"auto.offset.reset": "latest", "client.rack": "near"}
     consumer = Consumer({**AT, "group.id": "g", **settings})
     consumer.assign([TopicPartition("orders", 0, 0)])
@@ -88,7 +86,7 @@ def commit_and_tell() -> str:
 
 
 def commit_for_a_while() -> str:
-    """Commits repeatedly for ten seconds with a client that caches resolved addresses for a minute. Returns the result
+    """Commits repeatedly for ten seconds, with a client that caches resolved addresses for a minute. Returns the result
     of the last commit."""
     consumer = Consumer({**AT, "group.id": "g", "broker.address.ttl": 60_000})
     seen = ""
@@ -104,7 +102,7 @@ def commit_for_a_while() -> str:
 
 
 def commit_over_a_rebalance() -> str:
-    """Commits until a rebalance. Returns whether the rebalance took the consumer's partitions away or assigned new
+    """Commits until a rebalance. Returns whether the rebalance revoked the consumer's partitions or assigned new
     ones."""
     seen: list[str] = []
     cooperative = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 500}
@@ -137,14 +135,14 @@ def read_in_a_new_group() -> str:
 
 def commit_while_leaving() -> str:
     """Reads one record as a member of a KIP-848 group. Then closes the consumer, and commits while its partitions are
-    revoked."""
+    being revoked."""
     at = {**AT, "group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     consumer = Consumer({**at, "enable.auto.commit": False})
 
     def give_back(*_: object) -> None:
-        # This ListOffsets request tells the test that the member is leaving.
+        # This ListOffsets request shows the test that the member is leaving.
         consumer.get_watermark_offsets(TopicPartition("orders", 0), 10)
-        time.sleep(1)  # meanwhile, the previous heartbeat gets its response
+        time.sleep(1)  # meanwhile, the response to the previous heartbeat arrives
         consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
 
     consumer.subscribe(["orders"], on_revoke=give_back)
@@ -170,7 +168,7 @@ def be_idle() -> str:
 
 
 def be_idle_and_read_the_log() -> str:
-    """Stays idle for longer than the re-bootstrap trigger, and sends no metadata requests. Returns whether the client's
+    """Remains idle for longer than the re-bootstrap trigger, without metadata requests. Returns whether the client's
     log mentions a re-bootstrap."""
     log = io.StringIO()
     logging.basicConfig(level=logging.DEBUG, stream=log)
@@ -207,4 +205,4 @@ try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
     print(f"raised {raised}", flush=True)
-os._exit(0)  # The result has been printed. A normal exit could hang, because some releases cannot end their threads.
+os._exit(0)  # The result has been printed. A normal exit might hang, because some releases cannot end their threads.

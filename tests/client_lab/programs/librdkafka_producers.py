@@ -1,6 +1,5 @@
-"""Applications based on librdkafka that produce. Each function is an application, and its return value is printed as
-the result.
-"""
+"""Applications based on librdkafka that produce. Each function is an application; its return value is printed as the
+result."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def write_to_two_partitions(producer: Producer) -> None:
 
 
 def transaction_of_two_partitions() -> str:
-    """Writes to two partitions in a transaction. If this fails, aborts the transaction and runs it again."""
+    """Writes to two partitions in a transaction. On failure, aborts the transaction and runs it again."""
     producer = Producer(TRANSACTIONAL)
     producer.init_transactions(10)
     try:
@@ -105,7 +104,7 @@ def transaction_that_timed_out() -> str:
 def purge_in_a_transaction() -> str:
     """Purges a record in a transaction, which skips a sequence number.
 
-    The next transaction may fail because of the gap. The transaction after that one must be committed.
+    The next transaction may fail because of the gap, but the one after that must be committed.
     """
     producer = Producer({**AT, "transactional.id": "t", "linger.ms": 500})
     producer.init_transactions(10)
@@ -205,7 +204,7 @@ def commit_and_abort() -> str:
 
 
 def send_before_and_after() -> str:
-    """Sends to a topic before and after a Metadata response that lacks this topic."""
+    """Sends to a topic before and after a Metadata response without this topic."""
     producer = Producer({**AT, "enable.idempotence": True, "topic.metadata.refresh.interval.ms": 300})
     for number in range(10):
         producer.produce("orders", str(number), partition=0)
@@ -228,4 +227,4 @@ try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
     print(f"raised {raised}", flush=True)
-os._exit(0)  # The result has been printed. A normal exit could hang, because some releases cannot end their threads.
+os._exit(0)  # The result has been printed. A normal exit might hang, because some releases cannot end their threads.

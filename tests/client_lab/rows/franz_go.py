@@ -17,7 +17,7 @@ BEFORE_1_19 = "1.18.2-0.20250413173443-1d5a55fa468d"
 
 
 def aborted_list_without_asking(kafka: Cluster) -> None:
-    """Includes aborted transactions in the Fetch responses for consumers that read uncommitted records."""
+    """Lists aborted transactions in Fetch responses to consumers that read uncommitted records."""
     states.orders(kafka)
     states.transaction(kafka, ["aborted"], committed=False)
     (producer,) = kafka.producers()
@@ -36,8 +36,8 @@ def api_versions_too_new(kafka: Cluster) -> None:
 
 
 def leader_is_elsewhere_behind_the_wrap(kafka: Cluster) -> None:
-    """Refuses the last of four records once. Its sequence is 0, because the previous record in its partition has the
-    sequence 2³¹ - 1. The first of the four records is in another partition."""
+    """Refuses the last of four records once. Its sequence number is 0, because the previous record in its partition has
+    the sequence number 2³¹ - 1. The first of the four records is in another partition."""
     states.orders(kafka, 2)
     refusal = {"error": "NOT_LEADER_OR_FOLLOWER"}
     kafka.fault({"match": {"api": "Produce"}, "do": refusal, "after": 3, "times": 1})
@@ -56,8 +56,8 @@ def other_topic_matches(kafka: Cluster) -> None:
 def topic_is_assigned_while_metadata_tells_of_it(kafka: Cluster) -> None:
     """Assigns the new topic to the member while the client is still processing the Metadata response that contains it.
 
-    The client processes the response for a long time, because the application is slow to log the metadata. Meanwhile
-    the clock advances by 11 s, because the coordinator evaluates regular expressions every 10 s.
+    The client takes long to process the response, because the application logs metadata slowly. Meanwhile the clock
+    advances by 11 s, because the coordinator evaluates regular expressions every 10 s.
     """
     asked = {"api": "Metadata", "client_id": "kgo"}
     kafka.wait(fault="read", hits=2, timeout_s=states.PATIENCE_S)

@@ -42,8 +42,8 @@ def epochs_of_joins(kafka: Cluster) -> str:
 
 
 def late_heartbeat_of_an_old_generation(kafka: Cluster) -> None:
-    """Refuses a commit, which ends the member's generation, while a heartbeat with that generation is still waiting for
-    its response."""
+    """Refuses a commit, which ends the member's generation, while a heartbeat with that generation is still
+    unanswered."""
     orders(kafka)
     kafka.fault({"match": {"api": "OffsetCommit"}, "do": {"delay_ms": 1_000}, "times": 1})
     kafka.fault({"match": {"api": "OffsetCommit"}, "at": "applied", "do": {"error": "ILLEGAL_GENERATION"}, "times": 1})
@@ -92,8 +92,7 @@ def second_join_held(kafka: Cluster) -> None:
 
 
 def second_join_comes_late(kafka: Cluster) -> None:
-    """Delivers the second JoinGroup after the third one, when the member no longer waits for the response to the second
-    one."""
+    """Delivers the second JoinGroup after the third one, when the member no longer waits for the second response."""
     kafka.wait(fault="synced", hits=2, timeout_s=PATIENCE_S)
     kafka.release("join")
 
@@ -113,10 +112,8 @@ def member_id_comes_late(kafka: Cluster) -> None:
 
 
 def two_batches_held(kafka: Cluster) -> None:
-    """Holds two batches, the first of which also waits until its partition has been added to the transaction.
-
-    Therefore the first batch's delivery timeout expires before its request times out.
-    """
+    """Holds two batches. The first one must also wait until its partition has been added to the transaction, so its
+    delivery timeout expires before its request times out."""
     orders(kafka)
     kafka.fault({"match": {"api": "AddPartitionsToTxn"}, "times": 1, "do": {"delay_ms": 1_000}})
     for number, hold in enumerate(("late", "next")):

@@ -12,8 +12,8 @@ KAFKAJS = Client("kafkajs", "kafkajs.js", driver="kafkajs.js")
 
 
 def coordinator_loads(kafka: Cluster) -> None:
-    """Lets the broker refuse the first JoinGroup request with COORDINATOR_LOAD_IN_PROGRESS. A coordinator sends this
-    error after a restart, until it has loaded its groups."""
+    """Makes the broker refuse the first JoinGroup with COORDINATOR_LOAD_IN_PROGRESS, as a coordinator does after a
+    restart until it has loaded its groups."""
     states.orders(kafka)
     states.send(kafka, "a")
     states.commit(kafka, 0)

@@ -11,7 +11,7 @@ from tests.client_lab import states
 from tests.client_lab.row import Client, Row, Sight
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_consumers.py")
-# Makes glibc overwrite freed memory, so that a client that uses freed memory finds invalid addresses there.
+# Makes glibc overwrite freed memory, so a client that uses such memory finds invalid addresses.
 FREED_IS_GARBAGE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}
 
 
@@ -38,7 +38,7 @@ def marker_alone(kafka: Cluster) -> None:
 
 
 def topic_is_not_known(kafka: Cluster) -> None:
-    """Returns Metadata responses that contain an error for the topic and nevertheless list its partitions."""
+    """Makes Metadata responses contain an error for the topic together with a list of its partitions."""
     states.orders(kafka, 3)
     edit = {"Topics[*].ErrorCode": 3}
     kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}, "times": 6})
@@ -58,7 +58,7 @@ def led_by_one(kafka: Cluster) -> None:
 
 
 def led_by_one_without_epochs_in_fetch(kafka: Cluster) -> None:
-    """Limits Fetch to versions without leader epochs. Their responses do not contain the current leader either."""
+    """Limits Fetch to versions without leader epochs, whose responses do not contain the current leader either."""
     edit = {"ApiKeys[1].MaxVersion": 8}
     kafka.fault({"match": {"api": "ApiVersions"}, "at": "applied", "do": {"edit": edit}})
     led_by_one(kafka)
@@ -88,8 +88,7 @@ def stale_while_validating(kafka: Cluster) -> None:
 
 
 def no_leader_for_a_while(kafka: Cluster) -> None:
-    """Moves the leader. Metadata reports that the partition has no leader at first, and reports the new leader
-    later."""
+    """Moves the leader. Metadata first reports that the partition has no leader, and later reports the new one."""
     wait_for_reads(kafka)
     metadata(kafka, {"LeaderId": -1, "ErrorCode": 5}, times=2)
     kafka.move_leader("orders", 0, 2)
@@ -97,7 +96,7 @@ def no_leader_for_a_while(kafka: Cluster) -> None:
 
 
 def metadata_without_epochs(kafka: Cluster) -> None:
-    """Removes the leader epochs from Metadata, as if the node were older than the nodes that the client has used so
+    """Removes the leader epochs from Metadata, as if this node were older than the nodes that the client has used so
     far."""
     wait_for_reads(kafka)
     metadata(kafka, {"LeaderEpoch": -1})
@@ -145,8 +144,8 @@ def topic_is_known(kafka: Cluster) -> None:
 
 
 def topic_is_made_again(kafka: Cluster) -> None:
-    """Deletes the topic and creates it again between two Metadata responses, so that the responses contain different
-    topic ids."""
+    """Deletes the topic and creates it again between two Metadata responses, which therefore contain different topic
+    ids."""
     kafka.wait(hold="metadata", timeout_s=states.PATIENCE_S)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "client.id": states.NAME})
     admin.delete_topics(["orders"])["orders"].result(states.PATIENCE_S)
@@ -156,7 +155,7 @@ def topic_is_made_again(kafka: Cluster) -> None:
 
 def no_controller_at_first(kafka: Cluster) -> None:
     """Stops node 2, so that the client uses node 1. The client's first Metadata response contains no controller, and
-    its second Metadata response is held."""
+    the second one is held."""
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"ControllerId": -1}}, "times": 1})
     metadata_held_once(kafka, after=1)
@@ -183,8 +182,8 @@ def coordinator_moves(kafka: Cluster) -> None:
 
 
 def third_join_lasts(kafka: Cluster) -> None:
-    """Delays the third JoinGroup, and therefore also later requests on the connection. With the first JoinGroup, the
-    member only obtains its member id."""
+    """Delays the third JoinGroup, and therefore later requests on the connection too. The first JoinGroup only obtains
+    the member id."""
     states.orders(kafka)
     kafka.fault({"match": {"api": "JoinGroup"}, "after": 2, "times": 1, "do": {"delay_ms": 2_000}})
 
@@ -206,8 +205,7 @@ def topic_is_gone_for_a_while(kafka: Cluster) -> None:
 def address_is_wrong_at_first(kafka: Cluster) -> None:
     """Returns an address on which nothing listens in the first Metadata response.
 
-    If the client then asks a bootstrap server again, it gets the right address, but has no connection to that address
-    yet.
+    If the client then queries a bootstrap server again, it gets the right address, to which it has no connection yet.
     """
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"Brokers[*].Port": 1}}, "times": 1})
@@ -226,7 +224,7 @@ def leaves_observed(kafka: Cluster) -> None:
 
 
 def new_epoch_is_told_late(kafka: Cluster) -> None:
-    """Makes the member leave while the response to its heartbeat, which contains a new epoch, is still being held."""
+    """Makes the member leave while the response to its heartbeat, which contains a new epoch, is being held."""
     kafka.wait(member="rdkafka", group="g", owns=["orders-0"], timeout_s=states.PATIENCE_S)
     match = {"api": "ConsumerGroupHeartbeat"}
     kafka.fault({"match": match, "do": {"hold": "heartbeat"}, "times": 1})
@@ -332,7 +330,7 @@ ROWS = (
             other_node_runs_instead, nodes=2,
         )],
     ),
-    Row(  # node-rdkafka contains the old release of librdkafka.
+    Row(  # The old release of librdkafka is bundled in node-rdkafka.
         "Blizzard/node-rdkafka#1146", LIBRDKAFKA, "2.12.0", "2.15.0",
         [Sight("read_in_a_new_group", heartbeats_fail, "sees no error", "sees _FATAL")],
     ),
@@ -361,7 +359,7 @@ ROWS = (
         "confluentinc/librdkafka#5178", LIBRDKAFKA, "2.11.1", "2.12.0",
         [Sight("be_idle_and_read_the_log", states.orders, "bootstraps again", "stays")],
     ),
-    Row(  # even the fixed release uses the bootstrap server first one time in ten
+    Row(  # Even the fixed release uses the bootstrap server first in one of ten runs.
         "confluentinc/librdkafka#5088", LIBRDKAFKA, "2.10.0", "2.10.1",
         [Sight("count_outages", address_is_wrong_at_first, "has an outage each second", "settles")],
     ),

@@ -10,12 +10,12 @@ from tests.client_lab.row import Client, Conviction, Row, ScenarioConviction, Sc
 from tests.client_lab.states import PATIENCE_S, commit, in_the_log, orders, transaction
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_producers.py", driver="librdkafka.py")
-# The coordinator of this release fences a producer that requests a new epoch twice in a transaction.
+# The coordinator of this release fences a producer that requests a new epoch twice in one transaction.
 WITHOUT_KIP_890 = "3.9"
 
 
 def refused_between_two(kafka: Cluster) -> None:
-    """Refuses the first of two batches in flight once, so that the second batch is out of order."""
+    """Refuses the first of two batches in flight once, so the second batch is out of order."""
     orders(kafka, partitions=2)
     refusal = {"error": "NOT_LEADER_OR_FOLLOWER", "delay_ms": 300}
     kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": refusal})
@@ -47,8 +47,8 @@ def transaction_times_out(kafka: Cluster) -> None:
 
 
 def batch_and_new_epoch_unanswered(kafka: Cluster) -> None:
-    """Drops the first batch, and holds the request for a new epoch. Both requests go to node 2, which is the
-    transaction coordinator and the partition's leader."""
+    """Drops the first batch, and holds the request for a new epoch. Both requests go to node 2, which is both the
+    transaction coordinator and the partition leader."""
     orders(kafka)
     transaction(kafka, ["x"], committed=True)
     kafka.move_coordinator("transaction", "t", 2)
@@ -58,8 +58,8 @@ def batch_and_new_epoch_unanswered(kafka: Cluster) -> None:
 
 
 def coordinator_killed_then_unknown(kafka: Cluster) -> None:
-    """Kills the coordinator, and restarts it after a FindCoordinator request has failed. The FindCoordinator request
-    before that one still returns the killed node."""
+    """Kills the coordinator, and restarts it after a FindCoordinator request has failed. The previous FindCoordinator
+    request still returns the killed node."""
     kafka.wait(hold="epoch", timeout_s=PATIENCE_S)
     refusal = {"error": "COORDINATOR_NOT_AVAILABLE"}
     kafka.fault({"name": "search", "match": {"api": "FindCoordinator"}, "after": 1, "times": 5, "do": refusal})
@@ -196,7 +196,7 @@ ROWS = (
             coordinator_killed_then_unknown, nodes=2,
         )], python="3.8",
     ),
-    Row(  # releases 2.0.2 and 2.16.1 end the transaction first, and are therefore fenced in this state
+    Row(  # Releases 2.0.2 and 2.16.1 end the transaction first, and are therefore fenced in this state.
         "confluentinc/librdkafka#3297", LIBRDKAFKA, "1.7.0", "1.8.2",
         [Sight(
             "transaction_that_timed_out", second_batch_unanswered, "raised KafkaError{FATAL,code=INVALID_TXN_STATE",

@@ -9,7 +9,7 @@ from tests.client_lab.row import Client, Conviction, Row, Sight
 SARAMA = Client("github.com/IBM/sarama", "sarama.go")
 INTERCEPTORS = Client("github.com/IBM/sarama", "sarama_interceptors.go")
 TRANSACTIONS = Client("github.com/IBM/sarama", "sarama_transactions.go")
-# The module's name up to release 1.38.
+# the module's name up to release 1.38
 SHOPIFY = Client("github.com/Shopify/sarama", "sarama.go")
 READERS = Client("github.com/Shopify/sarama", "sarama_consumers.go")
 READERS_1_26 = Client("github.com/Shopify/sarama", "sarama_1_26.go")
@@ -34,7 +34,7 @@ def coordinator_loads(kafka: Cluster) -> None:
 
 
 def node_away_for_one_record(kafka: Cluster) -> None:
-    """Closes the connection when the client sends the second record, and again for each of its three retries."""
+    """Closes the connection when the client sends the second record, and at each of its three retries."""
     states.orders(kafka)
     kafka.fault({"match": {"api": "Produce"}, "do": {"disconnect": True}, "after": 1, "times": 4})
 
@@ -58,7 +58,7 @@ def follower_goes_and_returns(kafka: Cluster) -> None:
 
 
 def followers_serve(kafka: Cluster) -> None:
-    """Puts each node into a rack, so that followers answer Fetch requests of version 11 and later."""
+    """Puts each node into a rack, so that followers answer Fetch requests from version 11."""
     kafka.put_in_rack(1, "here")
     kafka.put_in_rack(2, "there")
     states.orders(kafka)
