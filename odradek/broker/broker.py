@@ -234,7 +234,10 @@ class Broker:
         if threads and not self.is_alone:
             await asyncio.to_thread(join, threads)
         join(threads)
-        await asyncio.sleep(0)  # lets the loop process the results of jobs in threads
+        # The results of jobs in threads are handled in several turns of the loop if there are many. A result may start
+        # another job: when a sync ends, the next waiting partition is synced.
+        while not all(pool.is_idle for pool in pools):
+            await asyncio.sleep(0)
         if not keeps_data:
             self.metadata.abandon()
             await self._work(self.log_directory.steps_of_abandon())

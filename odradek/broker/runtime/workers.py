@@ -76,7 +76,8 @@ class ThreadWorkers:
     loop handles results in batches, because waking up the loop costs more than most of the follow-up work. A batch that
     takes longer than SETTLING_S is split over several turns.
 
-    `close` waits for the jobs that were submitted before it was called. Later jobs run in the caller's thread.
+    `close` waits for the jobs that were submitted before it was called. Later jobs run in the caller's thread. Their
+    results are handled like those of all jobs, in the next turns of the loop.
     """
 
     def __init__(
@@ -107,11 +108,12 @@ class ThreadWorkers:
         self._is_closed = False
 
     def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
+        self._unsettled += 1
         if self._is_closed:
-            then(outcome_of(job))
+            self._do(job, then)
+            self._wake()
             return
 
-        self._unsettled += 1
         with self._changing:
             self._jobs.put(partial(self._do, job, then))
             if len(self._threads) >= min(self._unsettled, self._most):

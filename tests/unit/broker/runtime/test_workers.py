@@ -40,7 +40,7 @@ async def test_what_a_job_raises_comes_out_of_its_outcome() -> None:
         outcome.result()
 
 
-async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
+async def test_close_waits_for_jobs_and_later_jobs_run_in_the_callers_thread() -> None:
     """Checks that a job after `close` runs immediately. When a broker stops, the end of the last fdatasync may start
     such a job."""
     workers = ThreadWorkers(asyncio.get_running_loop(), 1)
@@ -49,9 +49,29 @@ async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
     workers.close()
     assert done == ["job"]
     workers.run(lambda: done.append("late job"), lambda outcome: done.append("end of the late job"))
-    assert done == ["job", "late job", "end of the late job"]
+    assert done == ["job", "late job"]
+    assert not workers.is_idle
     await asyncio.sleep(0)
-    assert done[-1] == "end of the job"
+    assert done == ["job", "late job", "end of the job", "end of the late job"]
+    assert workers.is_idle
+
+
+async def test_after_close_each_result_may_start_another_job() -> None:
+    """Checks that 10,000 jobs run after `close`, each started by the result of the previous job. This happens if a
+    broker stops while as many partitions wait for an fdatasync."""
+    workers = ThreadWorkers(asyncio.get_running_loop(), 1)
+    workers.close()
+    waiting = list(range(10_000))
+
+    def start_next(outcome: JobResult[None] | None = None) -> None:
+        if waiting:
+            waiting.pop()
+            workers.run(lambda: None, start_next)
+
+    start_next()
+    while not workers.is_idle:
+        await asyncio.sleep(0)
+    assert waiting == []
 
 
 class Task:
