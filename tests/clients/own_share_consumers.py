@@ -35,7 +35,7 @@ LATEST_VERSION = 1
 
 
 def share_group(bootstrap: str, group: str, **settings: object) -> str:
-    """Configures a share group to read from the first record, and returns its name. `settings` use `_` in place of
+    """Configures a share group to read from the first record, and returns its name. Setting names use `_` in place of
     `.`."""
     configs = {"share.auto.offset.reset": "earliest"} | {
         name.replace("_", "."): value for name, value in settings.items()

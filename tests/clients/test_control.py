@@ -407,7 +407,8 @@ def test_pages_elsewhere_control_nothing(odradek: Odradek, headers: dict[str, st
 
 
 def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, kafka: Cluster) -> None:
-    """Each request has an unknown field. The error message must list the fields that the OpenAPI document has."""
+    """Sends each call an unknown field, and checks that the error message lists exactly the fields in the OpenAPI
+    document."""
     document = odradek.call("GET", "/openapi.json")[1]
     assert document["servers"] == [{"url": "/control/v1"}]
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "advance", "topic": "t", "partition": "0"}

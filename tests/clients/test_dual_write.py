@@ -164,7 +164,7 @@ def test_messages_stay_pending_without_a_broker_and_a_later_recovery_commits_the
         if (step, result) == (Step.COMMIT_DATABASE, Result.DONE):
             broker.kill9()
 
-    with orders.dual() as first:  # This loads everything in the broker, because the next timeout is short.
+    with orders.dual() as first:  # This makes the broker load its coordinators, because the next timeout is short.
         write(first, b"milk")
     dual = orders.dual(observe=lose_the_broker, timeout_ms=SHORT_MS)
     dual.recover()

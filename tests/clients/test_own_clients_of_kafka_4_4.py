@@ -87,8 +87,8 @@ async def test_offsets_of_a_transaction_are_committed_by_topic_ids_where_the_bro
 
 
 async def test_a_client_learns_the_features_of_a_broker_that_knows_no_newest_version(odradek: Odradek) -> None:
-    """A broker that refuses the newest version of ApiVersions returns its supported versions, with which the client
-    continues (docs/spec/kafka-4.4.md#s1-1)."""
+    """A broker that refuses the newest version of ApiVersions returns the versions that it supports, and the client
+    continues with one of them (docs/spec/kafka-4.4.md#s1-1)."""
     with odradek.cluster(emulate="4.0") as kafka:
         connection = await opened(kafka.bootstrap, None)
         assert connection.versions.has_feature("transaction.version")

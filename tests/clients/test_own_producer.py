@@ -116,7 +116,7 @@ async def test_a_record_that_the_topic_refuses_fails_alone(bootstrap: str) -> No
 async def test_batches_too_large_for_their_topic_are_sent_in_smaller_ones(
     bootstrap: str, compression: str | None
 ) -> None:
-    """Each record is small enough on its own, and keeps its position relative to the other batches."""
+    """Each record is small enough on its own, and the records keep their order."""
     topic = create_topic(bootstrap, "small-batches", config={"max.message.bytes": 700})
     values = [random.Random(number).randbytes(80) for number in range(3_000)]
     async with a_producer(bootstrap, linger_ms=5, batch_size=20_000, compression_type=compression) as producer:

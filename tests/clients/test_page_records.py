@@ -138,7 +138,7 @@ def test_the_work_of_a_request_does_not_grow_with_the_topic(broker: BrokerProces
     assert 0 < rare["looked_at"] < 2 * MAX_RECORDS
     assert not rare["is_done"]
     assert offsets(all_of(broker, topic="many", find="value-77777")) == [77_777]
-    assert MANY * 60 < MAX_BYTES * 2  # Therefore a few requests were enough to find the value above.
+    assert MANY * 60 < MAX_BYTES * 2  # A few requests were enough above, because all records fit into twice MAX_BYTES.
 
 
 def test_json_is_as_it_was_written(broker: BrokerProcess) -> None:

@@ -276,7 +276,7 @@ class Scene:
             self.wait_until_coordinator_knows(name, partitions)
 
     def wait_until_coordinator_knows(self, topic: str, partitions: int) -> None:
-        """Waits until the coordinator knows the topic, which a probe group shows. Kafka's coordinator learns about a
+        """Waits until the coordinator knows the topic, by means of a probe group. Kafka's coordinator learns about a
         topic a moment after its creation."""
         self._probe(topic, lambda reply: reply.active == {"0": list(range(partitions))})
 

@@ -77,7 +77,7 @@ def copies_of(shared: SharedTopic, *offsets: int, count: int = 1, cause: str = R
 
 
 def holding(shared: SharedTopic, count: int = 10) -> RawMember:
-    """Returns a member that has acquired `count` records in their first delivery."""
+    """Returns a member that has acquired `count` records, all delivered for the first time."""
     shared.produce_many(count)
     member = RawMember(shared)
     assert member.acquire() == [(0, count - 1, 1)]
@@ -85,7 +85,7 @@ def holding(shared: SharedTopic, count: int = 10) -> RawMember:
 
 
 def holding_again(shared: SharedTopic, count: int = 10) -> RawMember:
-    """Returns a member that has acquired `count` records in the last delivery that the limit allows."""
+    """Returns a member that has acquired `count` records, all delivered as often as the limit allows."""
     member = holding(shared, count)
     assert member.acknowledge((0, count - 1, RELEASE)) is NONE
     assert member.acquire() == [(0, count - 1, 2)]

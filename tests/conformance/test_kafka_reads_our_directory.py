@@ -67,8 +67,8 @@ def dump(tools: Tools, files: list[Path], *options: str) -> ToolResult:
 
 
 def complaints(ran: ToolResult) -> list[str]:
-    """Returns the lines that report a fault. Lines that print a record or batch are left out, because the content could
-    look like a complaint."""
+    """Returns the lines that report a fault. Skips lines that print a record or batch, because their contents could
+    look like a fault."""
     lines = (ran.stdout + ran.stderr).splitlines()
     printed = re.compile(r"^(baseOffset|\| offset|offset|timestamp|Dumping|Starting|Log starting|producerId)")
     return [

@@ -167,8 +167,8 @@ def check_finished(left: StartedOnKafka, *, committed: bool, most_markers: int =
 
 
 def span(ranges: list[list[int]]) -> tuple[int, int]:
-    """Returns the start and the exclusive end of the last run of offsets, which the open transaction's record
-    begins."""
+    """Returns the start and the exclusive end of the last run of offsets. The open transaction's record would be the
+    first record of this run."""
     first, last = ranges[-1]
     return first, last + 1
 

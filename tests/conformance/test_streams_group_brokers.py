@@ -195,7 +195,7 @@ def test_scenarios_110_and_111_and_112_and_113_and_114_a_description_of_the_topo
 
 
 def described_epochs(records: list[CoordinatorRecord]) -> list[int]:
-    """Returns the topology epoch of the stored description from each record with the group's metadata."""
+    """Returns the `stored_description_topology_epoch` of each record with the group's metadata."""
     values = [each.value for each in records if isinstance(each.value, StreamsGroupMetadataValue)]
     return [value.stored_description_topology_epoch for value in values]
 

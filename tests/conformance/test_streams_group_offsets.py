@@ -381,7 +381,7 @@ def test_scenario_098_the_state_of_a_group_that_waits_for_topics(scene: Scene) -
     assert listed(scene, types=["Streams"])
     assert not listed(scene, types=["classic"])
     assert not listed(scene, states=["stable"])
-    # Kafka lists no group if the filter is its own name for this state.
+    # In Kafka, filtering by its own state name `NotReady` finds no group.
     assert listed(scene, states=["NotReady"]) is not scene.is_kafka
 
 

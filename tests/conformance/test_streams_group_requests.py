@@ -1,5 +1,5 @@
-"""Tests that brokers refuse invalid heartbeats, and check them in this order: docs/spec/streams-groups.md#s2-2,
-#s13-2."""
+"""Tests that brokers refuse invalid heartbeats, with their checks in the documented order:
+docs/spec/streams-groups.md#s2-2, #s13-2."""
 
 from typing import Any
 

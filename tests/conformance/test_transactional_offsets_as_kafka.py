@@ -34,8 +34,8 @@ def scene() -> Clients:
 
 @pytest.mark.parametrize("name", ["transactions-tv0", "transactions-tv1", "transactions-tv2"])
 def test_no_topic_id_is_stored_with_them(tmp_path: Path, scene: Clients, name: str) -> None:
-    """TxnOffsetCommit identifies topics by name. Kafka stores only the request's fields, so its records contain no
-    topic id."""
+    """Up to version 5, TxnOffsetCommit identifies topics by name. Kafka stores only the request's fields, so its
+    records contain no topic id."""
     logs = sorted(unpack(name, tmp_path).glob(f"{GROUP_OFFSETS}-*/*.log"))
     of_kafka = [found for log in logs for found in transactional_values(log.read_bytes())]
     assert of_kafka

@@ -123,7 +123,7 @@ class Tour:
         self.wait(request, 5, lambda answer: answer.error_code == 0)
 
     def load_group(self, group: str, topic: str) -> None:
-        """Waits until the group's coordinator knows the topic, which shows when a member of another group in the same
+        """Waits until the group's coordinator knows the topic. From then on, a member of another group in the same
         partition gets partitions of the topic."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=same_partition(group, "warm"),

@@ -26,7 +26,7 @@ from tests.support.transaction_listing import all_listed
 if TYPE_CHECKING:
     from tests.simulation.simulated_broker import SimulatedBroker
 
-MarkerSeen = Callable[[int, int, bool], None]  # arguments: producer id, producer epoch, whether the marker commits
+MarkerSeen = Callable[[int, int, bool], None]  # called with producer id, producer epoch, and whether the marker commits
 Records = Iterator[tuple[int, bytes]]
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 OFFSET_FETCH_VERSION = 5
@@ -34,7 +34,7 @@ OFFSET_FETCH_VERSION = 5
 
 @dataclass(slots=True)
 class ObservedPartition:
-    """What the checks have seen of one partition."""
+    """The state of one partition as the last check observed it."""
 
     last_stable_offset: int = 0
     log_end_offset: int = 0
@@ -49,7 +49,7 @@ class Invariants:
         self._partitions = partitions
         self._groups = groups
         self._seen: dict[TopicPartition, ObservedPartition] = {each: ObservedPartition() for each in partitions}
-        # whether the transaction was committed, by producer id and epoch
+        # by producer id and epoch: whether the transaction was committed
         self._outcomes: dict[tuple[int, int], bool] = {}
         self._offsets: dict[str, int] = {}
         self._disk_calls = -1

@@ -62,7 +62,7 @@ class Network:
         is_connected: Callable[[], bool],
         client: str = "",
     ) -> None:
-        """Sends a request to the broker, unless the weather makes it get lost.
+        """Sends a request to the broker, unless the weather loses it.
 
         answered      is called with each response; a request that arrives twice has two responses
         is_connected  returns whether the connection still exists; otherwise a request in transit is dropped

@@ -13,11 +13,11 @@ class Plan:
     """The properties of one seed's world."""
 
     level: int  # level of transaction.version
-    is_durable: bool  # acknowledgements wait for an fsync, so power failures are possible too
+    is_durable: bool  # whether acknowledgements wait for an fsync, in which case power failures are possible too
     crashes_every_ms: int | None
     faults_every_ms: int | None
     weather: Weather
-    is_compacting: bool  # closed segments of internal topics are compacted continuously
+    is_compacting: bool  # whether closed segments of internal topics are compacted continuously
     duration_ms: int = 6_000
 
     @classmethod

@@ -899,7 +899,8 @@ class Administration:
         code = E(answer.topics[0].partitions[0].error_code)
         self.check(code is E.NONE, f"records are not deleted: {code}")
         self.say(f"records of {index} before {before} are deleted")
-        # By then the deletion is in the checkpoint. Otherwise the records would be back after a crash, as in Kafka.
+        # After this pause the checkpoint contains the deletion. Otherwise the records would be back after a crash, as
+        # in Kafka.
         self.stage.wait(1_100)
         for (_, of), records in self.places.items():
             for offset in [offset for offset in records if of == index and offset < before]:

@@ -22,7 +22,7 @@ from odradek.protocol.messages.txn_share_acknowledge_request import (
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 HEARTBEAT_VERSION, FETCH_VERSION, ACKNOWLEDGE_VERSION, STAGE_VERSION = 1, 2, 2, 0
-JOIN, LEAVE = 0, -1  # member epochs, which are equal to the session epochs OPEN and FINAL
+JOIN, LEAVE = 0, -1  # member epochs, equal to the session epochs OPEN and FINAL
 OPEN, FINAL = 0, -1
 
 Record = tuple[int, int]  # partition and offset

@@ -119,7 +119,7 @@ class ClientKnowledge:
     finished          records whose acceptance or rejection is confirmed
     doubtful          records whose acceptance or rejection was requested, and may have taken effect
     least_count       minimum delivery count of a record's next delivery, if its release is confirmed
-    locks             certain holder of a record, and the end of its lock
+    locks             by record: the member that certainly holds it, and the end of the lock
     ending            whether the unanswered EndTxn commits; None if there is none
     given_up          records whose rejection is confirmed
     perhaps_given_up  records whose rejection was requested

@@ -30,7 +30,7 @@ REJOIN = frozenset({E.UNKNOWN_MEMBER_ID, E.FENCED_MEMBER_EPOCH, E.GROUP_ID_NOT_F
 class Ledger:
     """Everything that the members of one share group have learned.
 
-    locks     certain holder of a record, and the end of its lock
+    locks     by record: the member that certainly holds it, and the end of the lock
     finished  records whose acceptance or rejection is confirmed by a response
     maybe     records whose acceptance or rejection was requested
     used_up   records that were delivered as often as the limit allows
@@ -74,7 +74,7 @@ class Surroundings(Protocol):
 
 
 class Sharer:
-    """The share consumer of a client. `held` contains the expiry time of the lock by acquired record."""
+    """The share consumer of a client. `held` maps each acquired record to the expiry time of its lock."""
 
     def __init__(self, name: str, ledger: Ledger, world: Surroundings, rng: Random, now_ms: Callable[[], int]) -> None:
         self.name = name
@@ -266,7 +266,7 @@ class Worker(Producer):
         if is_commit and attempt.answer is Answer.YES:
             sharer.ledger.finished |= set(chosen)
         for record in chosen if is_commit or rng.random() < 0.5 else ():
-            sharer.held.pop(record, None)  # records that are not removed are tried again in the next transaction
+            sharer.held.pop(record, None)  # The next transaction tries the records again that are not removed here.
 
     def _output(self, attempt: Attempt, record: Record) -> Batch:
         partition = self._rng.choice(self._partitions)

@@ -31,8 +31,8 @@ UNHURRIED = {
 
 @dataclass(slots=True)
 class Notes:
-    """The external coordinator's notes: everything that it has learned, and its decision. Its own disk does not
-    fail."""
+    """The external coordinator's notes: everything that it has learned, and its decision. The coordinator's disk does
+    not fail."""
 
     ongoing: Pair = NO_PAIR
     written: tuple[str, ...] = ()

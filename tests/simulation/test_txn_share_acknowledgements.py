@@ -58,7 +58,8 @@ class Worker:
             self.abort()
             self.begin()
         for first, last, _ in self.member.acquire(self.world.topic, max_records=3):
-            # Earlier deliveries of these records had expired locks, so the member no longer held the records.
+            # The locks of earlier deliveries of these records have expired, so the member no longer holds these
+            # deliveries.
             self.held = [held for held in self.held if held[1] < first or held[0] > last]
             self.held.append((first, last))
 

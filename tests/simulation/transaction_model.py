@@ -34,7 +34,7 @@ FINISHED = (State.COMMITTED, State.ABORTED)
 class Record:
     value: bytes
     producer_id: int
-    is_committed: bool | None = None  # None while the record is undecided
+    is_committed: bool | None = None  # whether the record is committed, or None while it is undecided
     offset: int | None = None  # the committed offset, if the record commits a group offset
     group: str = ""
 
@@ -122,7 +122,8 @@ class Txn:
     partitions: set[int] = field(default_factory=set)
     started_ms: int = 0
     next_is_two_phase: bool | None = None
-    decided: tuple[bool, Pair, Pair, int] | None = None  # whether it commits, pair of its markers, next pair, version
+    # whether the transaction commits, pair of its markers, next pair, version
+    decided: tuple[bool, Pair, Pair, int] | None = None
     owed: set[int] = field(default_factory=set)
     is_sealed: bool = False
 

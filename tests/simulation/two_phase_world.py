@@ -140,7 +140,7 @@ class TwoPhaseProducer(Producer):
             ongoing = yield from self._keep(is_two_phase=True)
             if ongoing == NO_PAIR:
                 return  # The transaction timed out first, and the transactional id is ready for the next one.
-            self._is_two_phase = True  # true at least for later transactions
+            self._is_two_phase = True  # This is true at least for later transactions.
             if ongoing != own_pair:
                 raise ProducerEnded
             yield from self._dies_or_sleeps(0.15)

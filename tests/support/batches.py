@@ -102,8 +102,8 @@ def batch_of(
     max_timestamp: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Returns a batch whose records are the bytes `payload`, which are compressed unless `is_packed` is true because
-    they are compressed already."""
+    """Returns a batch with `payload` as the bytes of its records. Compresses `payload` unless `is_packed` states that
+    it is already compressed."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,

@@ -137,8 +137,8 @@ class BrokerProcess(Broker):
             words += ["--emulate", self._emulate]
         if RECORDINGS:
             words += ["--record", str(Path(RECORDINGS) / f"{os.getpid()}-{time.monotonic_ns()}")]
-        # With a port for Kafka chosen by the test, the HTTP port would be the default one, which only one broker at a
-        # time can use. Therefore the broker gets an arbitrary free HTTP port.
+        # If the test chose the port for Kafka clients, the HTTP port would be the default one, which only one broker at
+        # a time can use. Therefore the broker gets an arbitrary free HTTP port.
         for name, value in {"odradek.http.port": "0", **self.overrides}.items():
             words += ["--override", f"{name}={value}"]
         return words

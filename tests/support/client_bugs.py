@@ -30,7 +30,7 @@ BY_ODDITY: Mapping[str, tuple[str, ...]] = {
     "old metadata": (f"{LIB}#4687",),
     "high group epoch": ("librdkafka 2.16, from 2²⁴ on",),
 }
-BY_CALLS: Mapping[str, tuple[str, ...]] = {  # by methods of `odradek.testing`
+BY_CALLS: Mapping[str, tuple[str, ...]] = {  # by method of `odradek.testing`
     "move_coordinator": (f"{LIB}#3571", f"{LIB}#2944", f"{AIO}#1134", f"{AIO}#1145", f"{FRANZ}#1330"),
     "move_leader": (f"{LIB}#4433", f"{KAFKAJS}#335", f"{SARAMA}#1927"),
     "stop_node": (

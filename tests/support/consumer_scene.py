@@ -203,7 +203,7 @@ class ConsumerScene(Scene):
     # Several steps in one call.
 
     def settle(self, *names: str, rounds: int = 12, group: str = GROUP) -> None:  # type: ignore[override]
-        """Has the members follow their assignments for `rounds` rounds, in which the group becomes stable."""
+        """Has the members follow their assignments for `rounds` rounds, after which the group is stable."""
         for _ in range(rounds):
             for name in names:
                 member = self.group_of(group).members[name]

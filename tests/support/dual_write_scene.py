@@ -32,7 +32,8 @@ class Statements:
     """Faults for the next statements on any connection."""
 
     def __init__(self) -> None:
-        self.fault: tuple[str, FaultTime] | None = None  # The next statement that starts with the text fails.
+        # the start of the next statement that fails, and the time of its failure
+        self.fault: tuple[str, FaultTime] | None = None
         self.rewrite: Rewrite = lambda statement: statement  # lets a test plant a bug
 
     def meet(self, statement: str, run: Callable[[str], Any]) -> Any:

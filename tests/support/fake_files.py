@@ -14,7 +14,7 @@ PAGE_BYTES = 4096
 class Write:
     position: int
     data: bytes
-    is_doomed: bool = False  # a sync of this write has failed
+    is_doomed: bool = False  # whether a sync of this write has failed
 
     def apply(self, content: bytearray) -> None:
         end = self.position + len(self.data)

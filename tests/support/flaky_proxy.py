@@ -67,7 +67,7 @@ class FlakyProxy:
         self.dropped: list[int] = []  # API keys of requests that were not delivered
         self.repeated: list[int] = []
         self.doubled: list[int] = []  # API keys of responses delivered twice
-        self.delivered_late: list[int] = []  # API keys of held requests that the broker has answered
+        self.delivered_late: list[int] = []  # API keys of held requests that were delivered late and answered
         self.cuts = 0  # number of connections that `cut_all` closed
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()

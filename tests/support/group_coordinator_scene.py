@@ -109,7 +109,7 @@ class Scene:
             await asyncio.sleep(0)
 
     def restarting(self, *, after: FakeDisk | None = None) -> Scene:
-        """Returns a broker on the same disk that has not loaded the offsets topic yet."""
+        """Returns a broker on the same disk, before it loads the offsets topic."""
         return Scene(after or self.disk.after_kill(), self.scene.image)
 
     async def restarted(self, *, after: FakeDisk | None = None) -> Scene:

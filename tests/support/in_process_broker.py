@@ -32,7 +32,7 @@ M = TypeVar("M", bound=Message)
 
 
 class ConnectionClosed(Exception):
-    """The broker closed the connection instead of answering."""
+    """Raised when the broker closes the connection instead of answering."""
 
 
 class InProcessBroker:

@@ -6,7 +6,7 @@ A failed test alone does not reveal this cause, because its client only sees ref
 import signal
 import subprocess
 
-_running: dict[int, subprocess.Popen[bytes]] = {}  # by pid
+_running: dict[int, subprocess.Popen[bytes]] = {}  # watched processes by pid
 
 
 def watch(broker: subprocess.Popen[bytes]) -> None:

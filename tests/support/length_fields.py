@@ -7,7 +7,7 @@ from odradek.protocol.schema import FIXED, Field, Schema
 
 @dataclass(frozen=True, slots=True)
 class LengthField:
-    """A length, a count, or the marker of a nullable struct. It has `size` bytes at `position`, or is a varint if
+    """A length, a count, or the marker of a nullable struct, at `position`. It has `size` bytes, or is a varint if
     `is_varint`."""
 
     name: str

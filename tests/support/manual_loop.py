@@ -1,4 +1,4 @@
-"""An event loop and threads that run work only when the test tells them to."""
+"""An event loop and threads under the test's control: work runs only when the test runs it."""
 
 from collections import deque
 from collections.abc import Callable

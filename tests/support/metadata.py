@@ -43,7 +43,7 @@ DIRECTORY_ID = "9DitBXe7pyoCRUwgpuuW-w"
 
 
 def ids() -> Callable[[], bytes]:
-    """Returns a function that returns consecutive 16-byte ids, none of them zero."""
+    """Returns a function that generates consecutive 16-byte ids, none of them zero."""
     numbers = count(1)
     return lambda: next(numbers).to_bytes(16, "big")
 

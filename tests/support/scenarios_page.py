@@ -36,7 +36,7 @@ CHANGES = "kafka-4.4"  # the page of the rule book whose tables have rows with l
 ROW = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
 CITED_ROWS = re.compile(r"\b([A-Z])(\d+)(?:\s+to\s+\1(\d+))?\b")  # a row or a range of rows, which may span two lines
 SCRIPT = "_script.py"  # file name ending of scripts, which send requests to Odradek and both releases of Kafka
-CONFORMANCE = "conformance/"  # path prefix of tests that use a running Kafka
+CONFORMANCE = "conformance/"  # prefix of the paths of tests that use a running Kafka
 HEAD = """# Scenarios and their tests
 
 The [rule book](spec/README.md) numbers the scenarios. The name of each test contains the number of its scenario.

@@ -180,8 +180,8 @@ class Clients(TransactionBroker):
         topic: str = "t",
         transactional_id: str | None = ID,
     ) -> Any:
-        """Sends a Produce with a batch for each partition, starting at partition 0. A None skips the partition. Returns
-        the Deferred of the response."""
+        """Sends a Produce with a batch for each partition, starting at partition 0. A value of None skips its
+        partition. Returns the Deferred of the response."""
         data = [
             PartitionProduceData(index=index, records=batch)
             for index, batch in enumerate(batches_by_partition)

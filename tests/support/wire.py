@@ -36,7 +36,7 @@ class Wire:
         self._socket.close()
 
     def set_timeout(self, timeout_s: float) -> None:
-        """Sets the time that later calls wait for a response."""
+        """Sets how long later calls wait for a response."""
         self._socket.settimeout(timeout_s)
 
     def ask(self, request: Message, version: int, answer: type[M] | None = None) -> M:

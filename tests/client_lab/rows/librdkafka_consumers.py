@@ -203,7 +203,7 @@ def topic_is_gone_for_a_while(kafka: Cluster) -> None:
 
 
 def address_is_wrong_at_first(kafka: Cluster) -> None:
-    """Returns an address on which nothing listens in the first Metadata response.
+    """Makes the first Metadata response contain an address on which nothing listens.
 
     If the client then queries a bootstrap server again, it gets the right address, to which it has no connection yet.
     """

@@ -49,7 +49,7 @@ class StateScene:
 
     def wait_until_coordinators_know(self, *, is_there: bool) -> None:
         """Waits until the coordinators know that the topic exists, or that it no longer exists. Each of Kafka's
-        coordinators learns this separately, a moment after the topic's creation or deletion."""
+        coordinators learns about it separately, a moment after the topic's creation or deletion."""
         partitions = [summary.PartitionData(partition=index) for index in (0, 1)]
         topics = [summary.ReadStateSummaryData(topic_id=self.topic_id, partitions=partitions)]
         deadline = time.monotonic() + PATIENCE_S
