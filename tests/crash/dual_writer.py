@@ -47,7 +47,7 @@ class Job:
     deed: str = ""
     timeout_ms: int = 20_000
     recovers: bool = True  # whether it continues after a failure, instead of ending with a transaction in doubt
-    planted: bool = False  # plants a bug: the prepared state is not written to the row
+    planted: bool = False  # whether a bug is planted: the prepared state is not written to the row
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -30,7 +30,7 @@ GAVE_UP_STATUS = 3
 WORK_S = 0.001
 LOCK_S = 1.0  # the group's lock duration with slow workers
 SLOW_S = 1.2 * LOCK_S
-# number of the transaction that is slow before its acknowledgement, or before its commit
+# numbers of the transactions that are slow before their acknowledgements, and before their commit
 SLOW_TO_ACKNOWLEDGE, SLOW_TO_COMMIT = 2, 4
 REAP_S = 0.05
 POISON_LIMIT = 4  # maximum number of deliveries of a job

@@ -1,4 +1,5 @@
-"""Collaborators of the coordinator with known bugs, which tests plant intentionally."""
+"""Collaborators of the coordinator with known bugs, which tests plant intentionally. The numbers of the bugs are those
+of the pytest mark `known_bug`."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ Pair = tuple[int, int]
 
 
 class MarkersOfVersion0:
-    """KAFKA-19446 (7): leaders compare the epochs of markers as before KIP-1228.
+    """KAFKA-19446 (bug 7): leaders compare the epochs of markers as before KIP-1228.
 
     A late marker of the previous transaction then has the epoch of the current one, and ends it.
     """
@@ -48,7 +49,7 @@ def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Rando
 
 
 class MarkersThatLeaveGuards:
-    """Known bug 62: a marker keeps the verification guard of its own epoch, whatever its transaction version.
+    """Bug 62: a marker keeps the verification guard of its own epoch, whatever its transaction version.
 
     Each marker is first written with version 2. If no transaction is open, the partition mistakes the marker for a
     repeated one and keeps the guard. If the partition refuses the epoch, the marker is written with its real version.
@@ -76,7 +77,7 @@ def markers_that_leave_guards(writer: MarkerWriter, timers: VirtualTimers, rng: 
 
 
 class MarkersOnce:
-    """KAFKA-19999 (1): a marker that was already written is refused, even if the coordinator has not received the
+    """KAFKA-19999 (bug 1): a marker that was already written is refused, even if the coordinator has not received the
     response."""
 
     def __init__(self, writer: MarkerWriter, written: set[tuple[TopicPartition, Pair]]) -> None:
@@ -102,7 +103,7 @@ def markers_once() -> Callable[[MarkerWriter, VirtualTimers, Random], MarkerWrit
 
 
 class TrustingCoordinator(TransactionCoordinator):
-    """KAFKA-17754 (9): EndTxn ends whichever transaction is open, regardless of the epoch."""
+    """KAFKA-17754 (bug 9): EndTxn ends whichever transaction is open, regardless of the epoch."""
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
         state = self.describe(request.transactional_id)
@@ -112,7 +113,7 @@ class TrustingCoordinator(TransactionCoordinator):
 
 
 class ForgetfulLog:
-    """redpanda 6018 (33): open transactions and their partitions exist only in memory, and not in the log."""
+    """redpanda 6018 (bug 33): open transactions and their partitions exist only in memory, and not in the log."""
 
     def __init__(self, log: ShardLog) -> None:
         self._log = log
