@@ -55,7 +55,7 @@ def modules() -> list[str]:
     found = {path.relative_to(here).as_posix() for pattern in patterns for path in here.glob(pattern)}
     unused = [pattern for pattern in wanted["interpreted"] if not any(fnmatch(path, pattern) for path in found)]
     if unused:
-        raise SystemExit(f"compiled.toml excepts what is not there: {', '.join(unused)}")
+        raise SystemExit(f"patterns under interpreted in compiled.toml match no module: {', '.join(unused)}")
     return sorted(path for path in found if not any(fnmatch(path, pattern) for pattern in wanted["interpreted"]))
 
 

@@ -28,7 +28,7 @@ def main(odradek: str, variant: str) -> None:
             assert broker.poll() is None, f"the broker ended with status {broker.returncode}"
             time.sleep(0.01)
         ready = json.loads(ready_file.read_text())
-        assert ready["variant"] == variant, f"it runs {ready['variant']}"
+        assert ready["variant"] == variant, f"the broker runs the {ready['variant']} variant"
         address = f"127.0.0.1:{ready['port']}"
         producer = KafkaProducer(bootstrap_servers=address, acks="all")
         for record in RECORDS:
@@ -51,7 +51,7 @@ def main(odradek: str, variant: str) -> None:
         assert read == RECORDS, f"{len(read)} of {len(RECORDS)} records came back"
     finally:
         broker.send_signal(signal.CTRL_BREAK_EVENT if sys.platform == "win32" else signal.SIGTERM)
-    assert broker.wait(30) == 0, "the signal ended the broker badly"
+    assert broker.wait(30) == 0, "the broker did not stop cleanly after the signal"
     python = sys.version.split()[0]
     print(f"Python {python}, {variant}: {len(RECORDS)} records there and back, ready in {ready['start_ms']} ms")
 

@@ -66,7 +66,7 @@ class ProduceRequests:
 
     async def once(self) -> None:
         reply = self._requests.dispatcher.start(memoryview(self._frame), self._connection)
-        assert not isinstance(reply, list), "it did not take the fast path"
+        assert not isinstance(reply, list), "the request did not take the fast path"
         while not reply.is_done:
             await asyncio.sleep(0)
         reply.chunks()

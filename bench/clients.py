@@ -103,7 +103,7 @@ class Throughput:
             while count > 0:
                 messages = consumer.consume(min(PER_CALL, count), CLIENT_TIMEOUT_S)
                 if not messages:
-                    raise RuntimeError(f"{count} messages did not come in {CLIENT_TIMEOUT_S:g} s")
+                    raise RuntimeError(f"{count} messages did not arrive within {CLIENT_TIMEOUT_S:g} s")
                 count -= len(messages)
             return time.perf_counter() - started
         finally:
@@ -132,7 +132,7 @@ def _until_delivered(producer: Producer, name: str) -> float:
     while not reports:
         producer.poll(CLIENT_TIMEOUT_S)
         if time.perf_counter() - started > CLIENT_TIMEOUT_S:
-            raise RuntimeError("no delivery report came")
+            raise RuntimeError("no delivery report arrived")
     if reports[0] is not None:
         raise KafkaException(reports[0])
     return time.perf_counter() - started
@@ -157,7 +157,7 @@ class EndToEndLatency:
                     producer.produce(name, b"x" * 100)
                     message = consumer.poll(CLIENT_TIMEOUT_S)
                     if message is None or message.error():
-                        raise RuntimeError(f"the message did not come: {message and message.error()}")
+                        raise RuntimeError(f"the message did not arrive: {message and message.error()}")
                     times.append(time.perf_counter() - started)
                     producer.poll(0)
             finally:

@@ -232,7 +232,7 @@ def noises(odradek: Odradek) -> Iterator[Noise]:
                 wire.receive_bytes()
 
         yield Noise(f"{BURST} writes of 100 KB", write)
-        yield Noise("a clock that goes on by an hour", lambda: written.clock.advance(3_600_000))
+        yield Noise("a clock that advances by an hour", lambda: written.clock.advance(3_600_000))
     new: list[Cluster] = []
     yield Noise("create", lambda: new.append(odradek.cluster()), tidy=lambda: new.pop().delete())
     for partitions in NEIGHBOURS:
@@ -312,8 +312,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=[], help="parts to measure, from the list above; default: all")
     parser.add_argument("--alive", type=int, default=1000)
-    parser.add_argument("--lives", type=int, default=1000, help="number of these clusters that are used")
-    parser.add_argument("--only", default="", help="for the neighbours: only calls whose name contains this")
+    parser.add_argument("--lives", type=int, default=1000, help="number of these clusters to use")
+    parser.add_argument(
+        "--only", default="", help="for the neighbours: measure only calls whose names contain this text"
+    )
     parser.add_argument("--kafka", action="store_true")
     options = parser.parse_args()
 

@@ -65,12 +65,12 @@ def commands(items: int) -> Iterator[tuple[str, Sequence[str], str | None]]:
     yield "consume", ("consume", "-t", LINES, "-e"), None
     yield "topics list", ("topics", "list"), None
     yield "topics describe, all", ("topics", "describe"), None
-    yield "topics describe, of one with so many partitions", ("topics", "describe", WIDE), None
+    yield "topics describe, one topic with as many partitions", ("topics", "describe", WIDE), None
     yield "records offsets, all", ("records", "offsets"), None
-    yield "records delete, of so many partitions", ("records", "delete", "-t", WIDE, "--before-offset", "-1"), None
+    yield "records delete, as many partitions", ("records", "delete", "-t", WIDE, "--before-offset", "-1"), None
     yield "groups list", ("groups", "list"), None
     yield f"groups describe, {len(few):,} of them", ("groups", "describe", *few), None
-    yield "groups describe, of one with so many offsets", ("groups", "describe", GROUP), None
+    yield "groups describe, one group with as many offsets", ("groups", "describe", GROUP), None
     yield f"groups delete, {len(few):,} of them", ("groups", "delete", *few), None
     yield "acls list", ("acls", "list"), None
     yield "acls add", ("acls", "add", "--topic", "a", "--allow-principal", "User:a"), None

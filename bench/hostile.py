@@ -144,13 +144,15 @@ def attacks(extent: Extent) -> Iterator[Attack]:
     yield Attack(f"ApiVersions back to back, {extent.seconds:g} s", pipelined(extent.seconds))
     for array in long_arrays():
         if str(array) in CROWDED:
-            name = f"{extent.crowd} that ask {array}, {CROWDED_ENTRIES:,} each, and read nothing"
+            name = f"{extent.crowd} that request {array}, {CROWDED_ENTRIES:,} entries each, and read nothing"
             yield Attack(name, crowd(array, extent.crowd, extent.seconds))
     yield Attack(f"{extent.bombs:,} gzip batches of 500 MiB each", bombs(extent.bombs))
     limited = {"max.decompressed.message.bytes": 1024 * 1024}
-    name = f"{extent.bombs:,} such batches, and records of 1 MiB at most"
+    name = f"{extent.bombs:,} such batches, with records limited to 1 MiB"
     yield Attack(name, bombs(extent.bombs), settings=limited)
-    yield Attack(f"{SLOW_CONNECTIONS} HTTP connections that never end their request", slow_http(HEAD), is_http=True)
+    yield Attack(
+        f"{SLOW_CONNECTIONS} HTTP connections that never complete their request", slow_http(HEAD), is_http=True
+    )
     yield Attack(f"{SLOW_CONNECTIONS} pages that are kept up to date", slow_http(LIVE), is_http=True)
     for content in contents():
         yield Attack(content.name, by_content(content, extent), settings=content.settings, is_ours=content.is_ours)
@@ -360,7 +362,7 @@ def main() -> int:
         extent = replace(extent, bombs=options.bombs)
     names = options.brokers.split(",") if options.brokers else [PURE] if options.quick else [PURE, KAFKA]
     failures = []
-    print("waits of another client in ms (median · 99 % · worst), and memory in MiB above that before (peak · after)\n")
+    print("waits of another client in ms (median · 99 % · worst), and the increase in memory in MiB (peak · after)\n")
     print(f"| attack | {' | '.join(f'{name}: ms | MiB' for name in names)} |")
     print(f"|---|{'---|' * 2 * len(names)}")
     with tempfile.TemporaryDirectory() as work, ExitStack() as brokers:

@@ -90,7 +90,7 @@ def parse() -> argparse.Namespace:
         "--only", type=subject_names, metavar="A,B", help="measure only these, from pure, compiled, kafka, kfake"
     )
     parser.add_argument("--rows", type=row_names, metavar="A,B", help="measure only these rows")
-    parser.add_argument("--quick", action="store_true", help="run each row once and briefly, to test whether it works")
+    parser.add_argument("--quick", action="store_true", help="run each row once and briefly, to test that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to this file")
     return parser.parse_args()
 
@@ -99,7 +99,7 @@ def row_names(text: str) -> frozenset[str]:
     names = frozenset(text.split(","))
     known = [measurement.name for measurement in MEASUREMENTS]
     if unknown := names - set(known):
-        raise argparse.ArgumentTypeError(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"no such rows: {', '.join(sorted(unknown))}; the rows are {', '.join(known)}")
     return names
 
 

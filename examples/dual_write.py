@@ -69,7 +69,7 @@ def main() -> None:
             run(database, bootstrap, "milk", killed_after=Step.COMMIT_DATABASE)
             look(database, bootstrap)
             print(
-                "   The message is in the log, but nobody sees it: Kafka waits for a decision, for as long as it takes."
+                "   The message is in the log, but nobody sees it: Kafka waits for a decision, however long it takes."
             )
             recover(database, bootstrap)
             look(database, bootstrap)
@@ -155,7 +155,7 @@ def say(text: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--order", help="be the application that orders this")
+    parser.add_argument("--order", help="run as the application that orders this item")
     parser.add_argument("--database")
     parser.add_argument("--bootstrap")
     parser.add_argument("--killed-after", choices=[step.name for step in Step])

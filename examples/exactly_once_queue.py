@@ -144,7 +144,7 @@ def main(jobs: int, kills: int, seed: int) -> None:
             broker.start()
             set_up(broker.address)
             fill(broker.address, jobs)
-            say(f"{jobs} jobs are in the queue, {WORKERS} workers begin.")
+            say(f"{jobs} jobs are in the queue, and {WORKERS} workers start.")
             show(broker, jobs, kills, random.Random(seed))
             give_verdict(broker.address, jobs)
         finally:
@@ -190,10 +190,10 @@ def give_verdict(bootstrap: str, jobs: int) -> None:
     say(f"{written} results were written, {written - by_job.total()} of them in transactions that were aborted.")
     say(f"At least {again} jobs were delivered more than once.")
     jobs_left, transactions = left(bootstrap)
-    say(f"{jobs_left} jobs are left, {transactions} transactions are open.")
+    say(f"{jobs_left} jobs are left, and {transactions} transactions are open.")
     assert jobs_left == 0
     assert by_job == Counter(b"job %d" % number for number in range(jobs)), by_job
-    say(f"{jobs} jobs have {by_job.total()} results: each exactly one.")
+    say(f"{jobs} jobs have {by_job.total()} results, exactly one each.")
 
 
 def left(bootstrap: str) -> tuple[int | None, int]:
@@ -287,9 +287,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=1200, metavar="N", help="default: %(default)s")
     parser.add_argument("--kills", type=int, default=12, metavar="N", help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the choice of victims")
-    parser.add_argument("--work", metavar="NAME", help="be this worker")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="of the broker that the worker works for")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="seed for the choice of victims")
+    parser.add_argument("--work", metavar="NAME", help="run as this worker")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="broker that the worker uses")
     return parser.parse_args()
 
 

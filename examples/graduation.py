@@ -105,7 +105,7 @@ def book(bootstrap: str, count: int) -> list[bytes | None]:
     ) as consumer:
         while len(found) < count:
             if time.monotonic() > ends_at:
-                raise SystemExit(f"only {len(found)} of {count} payments came within {PATIENCE_S} s")
+                raise SystemExit(f"only {len(found)} of {count} payments arrived within {PATIENCE_S} s")
             for records in consumer.getmany(timeout_ms=200, max_records=count - len(found)).values():
                 found += [record.value for record in records]
         consumer.commit()
@@ -189,7 +189,7 @@ class Ledger:
     def fill(self, broker: str, count: int) -> None:
         """Writes `count` payments, and lets the group read half of the payments that it has not read yet."""
         aborted = pay(self._address, self._take(count, self._committed))
-        say(f"{broker}: {count:,} more payments are committed, {aborted:,} others were aborted.")
+        say(f"{broker}: {count:,} more payments were committed, and {aborted:,} others were aborted.")
         self._book((len(self._committed) - len(self._booked)) // 2)
         say(
             f"{broker}: the group has read {len(self._booked):,} of {len(self._committed):,} and committed its offsets."
@@ -354,13 +354,13 @@ def say(text: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kafka", type=Path, required=True, metavar="DIR", help="the folder libs of a Kafka release")
     parser.add_argument(
-        "--kafka", type=Path, required=True, metavar="DIR", help="the jars of Kafka: libs/ of a release"
+        "--payments", type=int, default=1000, metavar="N", help="payments in each turn; default: %(default)s"
     )
-    parser.add_argument("--payments", type=int, default=1000, metavar="N", help="of each turn; default: %(default)s")
     options = parser.parse_args()
     if not any(options.kafka.glob("kafka_*.jar")):
-        parser.error(f"there is no Kafka in {options.kafka}: name the folder libs of an unpacked release")
+        parser.error(f"{options.kafka} contains no Kafka: give the folder libs of an unpacked release")
     if shutil.which("java") is None:
         parser.error("Java 17 or later is needed")
     return options

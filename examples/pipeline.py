@@ -169,7 +169,7 @@ def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Kil
         query.kill()
         killed.drivers += 1
         noted = max((int(path.name) for path in Path(job.checkpoint).glob("commits/[0-9]*")), default=-1)
-        say(f"KILLED the driver: batch {decided.batch} was decided, Spark had noted batch {noted}")
+        say(f"KILLED the driver: batch {decided.batch} was decided, Spark had recorded batch {noted}")
 
         query.start()
         count = wait_for_open(job, query)
@@ -182,7 +182,7 @@ def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Kil
             ledger.wait(lambda entry: entry.batch >= decided.batch + 1, query)
             broker.end(signal.SIGKILL)
             killed.brokers += 1
-            say("KILLED the broker, while the query runs")
+            say("KILLED the broker while the query was running")
             time.sleep(1)
             broker.start()
             say(f"the broker is back on {job.bootstrap}")
@@ -259,7 +259,7 @@ class Query:
             ledger.look()
             if time.monotonic() > ends_at:
                 self.kill()
-                raise RuntimeError(f"the query does not end:\n{self.log_text()}")
+                raise RuntimeError(f"the query did not end in time:\n{self.log_text()}")
 
     def keep_running(self) -> None:
         """Restarts the query if it has failed, as a supervisor would."""
@@ -268,8 +268,8 @@ class Query:
             return
         self._failed += 1
         if status == 0 or self._failed > MAX_FAILURES:
-            raise RuntimeError(f"the query has ended too early, with {status}:\n{self.log_text()}")
-        say(f"the query has failed (exit status {status}), and is started again")
+            raise RuntimeError(f"the query ended too early, with exit status {status}:\n{self.log_text()}")
+        say(f"the query failed with exit status {status}, and is started again")
         self.start()
 
     def log_text(self) -> str:
@@ -302,7 +302,7 @@ class Ledger:
                 return self._last
             self.look()
             query.keep_running()
-        raise RuntimeError(f"the query decides nothing:\n{query.log_text()}")
+        raise RuntimeError(f"the query decided no batch in time:\n{query.log_text()}")
 
     def look(self) -> None:
         """Waits briefly for new decisions, and prints them."""
@@ -346,7 +346,7 @@ def wait_for_open(job: Job, query: Query) -> int:
                 return count
             query.keep_running()
             time.sleep(0.005)
-    raise RuntimeError(f"the query writes nothing:\n{query.log_text()}")
+    raise RuntimeError(f"the query wrote nothing in time:\n{query.log_text()}")
 
 
 def open_tasks(admin: Admin, job: Job) -> set[str]:
@@ -394,12 +394,12 @@ def say(text: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--orders", type=int, default=20_000, help="how many; default: %(default)s")
+    parser.add_argument("--orders", type=int, default=20_000, help="number of orders; default: %(default)s")
     parser.add_argument(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help="a broker that runs already, with KIP-939 enabled",
+        help="a running broker with KIP-939 enabled; default: a new broker",
     )
     parser.add_argument("--master", default=MASTER, help="where the query runs; default: %(default)s")
     # For internal use: runs the query in a separate process.

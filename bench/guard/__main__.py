@@ -118,7 +118,7 @@ def run(source: Path, operations: Sequence[Operation], margin: float) -> list[Op
         try:
             stack.enter_context(before.broker)
         except RuntimeError as reason:
-            raise NoBase(f"its broker does not start with what is installed here: {reason}") from None
+            raise NoBase(f"its broker does not start with the packages installed here: {reason}") from None
         stack.enter_context(after.broker)
         return [one for one in operations if compare(one, before, after, margin) is Verdict.SLOWER]
 
@@ -149,7 +149,7 @@ def parse(environment: Mapping[str, str]) -> argparse.Namespace:
     parser.add_argument(
         "--base",
         default=environment.get("BASE") or None,
-        help="compare with the commit where HEAD left this one (also $BASE); HEAD compares uncommitted changes",
+        help="compare with the common ancestor of HEAD and this commit (also $BASE); HEAD compares uncommitted changes",
     )
     parser.add_argument("--margin", type=float, default=MARGIN, help="default: %(default)s times the CPU of the base")
     parser.add_argument(

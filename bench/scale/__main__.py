@@ -109,7 +109,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--charts", type=Path, metavar="DIR", help="write an SVG for each axis")
     options = parser.parse_args()
     if unknown := set(options.only) - set(names):
-        parser.error(f"no such axis: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+        parser.error(f"no such axis: {', '.join(sorted(unknown))}; the axes are {', '.join(names)}")
     return options
 
 

@@ -220,7 +220,7 @@ AXES = (
     Axis(
         "connections",
         "Connections",
-        "a Produce of 1 KiB over one connection after the other, 32 at a time; p99: one at a time",
+        "a Produce of 1 KiB over each connection in turn, 32 at a time; p99: one at a time",
         (1, 10, 100, 1_000, 10_000),
         connections,
         lambda wire, _: _await_partitions(wire, 8),
@@ -228,7 +228,7 @@ AXES = (
     Axis(
         "partitions",
         "Partitions",
-        "a Produce of 1 KiB to one partition after the other, 32 at a time; p99: one at a time",
+        "a Produce of 1 KiB to each partition in turn, 32 at a time; p99: one at a time",
         (1, 10, 100, 1_000, 10_000),
         partitions,
         _await_partitions,
@@ -236,7 +236,7 @@ AXES = (
     Axis(
         "producers",
         "Transactional producers",
-        "a transaction of one record (version 2), all producers at a time; p99: of EndTxn under that load",
+        "a transaction of one record (version 2), all producers at the same time; p99: EndTxn under that load",
         (1, 4, 16, 64, 256),
         producers,
         lambda wire, _: await_coordinator(wire, TRANSACTION, "bench"),
@@ -252,7 +252,7 @@ AXES = (
     Axis(
         "groups",
         "Groups",
-        "a heartbeat of one classic group after the other, 32 at a time; p99: one at a time",
+        "a heartbeat of each classic group in turn, 32 at a time; p99: one at a time",
         (1, 10, 100, 1_000),
         groups,
         lambda wire, _: await_coordinator(wire, GROUP, "group-0"),

@@ -21,7 +21,7 @@ def write_sparse_log(directory: Path, size_mb: int) -> int:
     offset."""
     batch = bytearray(build_batch([NewRecord(None, bytes(VALUE_BYTES), time.time_ns() // 1_000_000)]))
     if any(batch[HEAD_BYTES:-END_BYTES]):
-        raise RuntimeError("the batch is not as it should be: more of it than its ends is not zero")
+        raise RuntimeError("the batch has an unexpected form: there are nonzero bytes between its head and its end")
     end = bytes(batch[-END_BYTES:])
     per_segment = SEGMENT_BYTES // len(batch)
     count = max(1, size_mb * 1_000_000 // len(batch))

@@ -44,5 +44,5 @@ def test_each_job_of_the_queue_gives_one_result_although_workers_and_the_broker_
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.partition(" s  ")[2] for line in done.stdout.splitlines()]
     assert any("kill -9" in line for line in lines)
-    assert "0 jobs are left, 0 transactions are open." in lines
-    assert lines[-1] == "300 jobs have 300 results: each exactly one."
+    assert "0 jobs are left, and 0 transactions are open." in lines
+    assert lines[-1] == "300 jobs have 300 results, exactly one each."

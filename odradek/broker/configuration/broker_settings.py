@@ -56,7 +56,7 @@ class BrokerSettings:
     authorizer_class_name = STRING("",
         "Authorizer that checks requests: org.apache.kafka.metadata.authorizer.StandardAuthorizer, or empty for none.")
     auto_create_topics_enable = BOOLEAN("true",
-        "Automatic creation of topics that do not exist when a client requests their metadata.")
+        "Creates missing topics automatically when a client requests their metadata.")
     broker_id = INT("-1", "Older name of node.id.")
     broker_rack = STRING(None, "Rack of this broker, for clients that prefer nearby replicas.")
     compression_gzip_level = INT("-1", "Default compression.gzip.level of topics.", GzipLevel(), CLUSTER_WIDE)
@@ -86,9 +86,9 @@ class BrokerSettings:
         "Maximum lifetime of a delegation token, including renewals.", Range(1))
     delegation_token_secret_key = PASSWORD(None,
         "Secret key with which delegation tokens are signed; without it, delegation tokens are disabled.")
-    delete_topic_enable = BOOLEAN("true", "Permission to delete topics.")
+    delete_topic_enable = BOOLEAN("true", "Allows topics to be deleted.")
     errors_deadletterqueue_auto_create_topics_enable = BOOLEAN("false",
-        "Automatic creation of a share group's dead-letter topic when a record has to be copied into it.",
+        "Creates a share group's dead-letter topic automatically when a record has to be copied into it.",
         None, CLUSTER_WIDE)
     errors_deadletterqueue_topic_name_prefix = STRING("dlq.",
         "Prefix that the names of dead-letter topics must have; empty for any name.", None, CLUSTER_WIDE)
@@ -191,7 +191,7 @@ class BrokerSettings:
         "Default streams.task.offset.interval.ms of groups.", Range(1), is_internal=True)
     group_streams_topology_description_plugin_class = CLASS(None,
         "Store for the topology descriptions of streams groups: empty for no store, or the class name of Kafka's"
-        " in-memory store, for which the broker uses an in-memory store of its own.",
+        " in-memory store, for which the broker uses its own in-memory store.",
         OneOf(("org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin",)))
     inter_broker_listener_name = STRING(None,
         "Listener for connections between brokers; checked as in Kafka, but not used on a single node.")
@@ -206,7 +206,7 @@ class BrokerSettings:
     log_cleaner_dedupe_buffer_size = LONG("134217728",
         "Size of the memory for the log cleaner's table of keys.", None, CLUSTER_WIDE)
     log_cleaner_delete_retention_ms = LONG("86400000", "Default delete.retention.ms of topics.", Range(0), CLUSTER_WIDE)
-    log_cleaner_enable = BOOLEAN("true", "Compaction of topics whose cleanup.policy includes compact.")
+    log_cleaner_enable = BOOLEAN("true", "Compacts topics whose cleanup.policy includes compact.")
     log_cleaner_io_max_bytes_per_second = DOUBLE("1.7976931348623157E308",
         "Maximum rate at which the log cleaner reads and writes.", None, CLUSTER_WIDE)
     log_cleaner_max_compaction_lag_ms = LONG("9223372036854775807",
@@ -300,9 +300,9 @@ class BrokerSettings:
     sasl_oauthbearer_clock_skew_seconds = INT("30",
         "Tolerated difference between the clocks of the broker and the issuer when tokens are checked.")
     sasl_oauthbearer_allow_unverified_audience = BOOLEAN("false",
-        "Permission to start without sasl.oauthbearer.expected.audience, and so to accept tokens for any audience.")
+        "Lets the broker start without sasl.oauthbearer.expected.audience, so that it accepts tokens for any audience.")
     sasl_oauthbearer_allow_unverified_issuer = BOOLEAN("false",
-        "Permission to start without sasl.oauthbearer.expected.issuer, and so to accept tokens of any issuer.")
+        "Lets the broker start without sasl.oauthbearer.expected.issuer, so that it accepts tokens of any issuer.")
     sasl_oauthbearer_expected_audience = LIST("",
         "Accepted audiences; a token must contain one of them.", ListOf())
     sasl_oauthbearer_expected_issuer = STRING(None, "Issuer that tokens must have.")
@@ -346,9 +346,9 @@ class BrokerSettings:
     socket_request_max_bytes = INT("104857600", "Maximum size of a request.", Range(1))
     socket_send_buffer_bytes = INT("102400", "Size of a socket's send buffer; -1 leaves it to the operating system.")
     ssl_allow_dn_changes = BOOLEAN("false",
-        "Permission to change the distinguished name of a key while the broker runs.")
+        "Allows the distinguished name of a key to change while the broker runs.")
     ssl_allow_san_changes = BOOLEAN("false",
-        "Permission to change the subject alternative names of a key while the broker runs.")
+        "Allows the subject alternative names of a key to change while the broker runs.")
     ssl_cipher_suites = LIST("",
         "TLS cipher suites, by their standard names. By default, the TLS library chooses them.", ListOf(), PER_BROKER)
     ssl_client_auth = STRING("none",
@@ -373,7 +373,7 @@ class BrokerSettings:
         "Interval at which transactions that timed out are aborted.", Range(1))
     transaction_max_timeout_ms = INT("900000", "Maximum transaction timeout that a producer may request.", Range(1))
     transaction_partition_verification_enable = BOOLEAN("true",
-        "Verification that a partition belongs to the transaction before records are appended.",
+        "Verifies that a partition belongs to the transaction before records are appended.",
         None, CLUSTER_WIDE)
     transaction_remove_expired_transaction_cleanup_interval_ms = INT("3600000",
         "Interval at which expired transactional ids are removed.", Range(1))
@@ -385,7 +385,7 @@ class BrokerSettings:
         "Replication factor of __transaction_state; a single node supports only 1.", Range(1))  # Kafka: 3
     transaction_state_log_segment_bytes = INT("104857600", "Segment size of __transaction_state.", Range(1))
     transaction_two_phase_commit_enable = BOOLEAN("false",
-        "Permission for two-phase commit: an external coordinator decides, and no timeout applies (KIP-939).")
+        "Allows two-phase commit: an external coordinator decides, and no timeout applies (KIP-939).")
     transactional_id_expiration_ms = INT("604800000",
         "Time for which a transactional id is remembered after its last transaction.", Range(1))
     unclean_leader_election_enable = BOOLEAN("false",
@@ -403,13 +403,13 @@ class BrokerSettings:
     odradek_authentication_timeout_ms = INT("30000",
         "Maximum duration of a TLS handshake, and of the SASL exchange that follows it.", Range(1))
     odradek_control_enable = BOOLEAN("false",
-        "Control of clusters, faults and clocks over the HTTP port, for tests of clients.")
+        "Enables control of clusters, faults and clocks over the HTTP port, for tests of clients.")
     odradek_control_requests_enable = BOOLEAN("false",
-        "Storage of the latest requests of clients and their answers, so that the control interface can return"
+        "Stores the latest requests of clients and their answers, so that the control interface can return"
         " them. The default is true for clusters that are created over HTTP. If requests are stored, a Produce of"
         " 1 KiB needs a fifth more CPU.")
     odradek_http_actions = BOOLEAN("false",
-        "Buttons on the page that end transactions, delete records and topics, create topics, and move offsets."
+        "Adds buttons to the page that end transactions, delete records and topics, create topics, and move offsets."
         " Everybody who can open the page may use them.")
     odradek_http_host = STRING("127.0.0.1",
         "Address on which the page, metrics and health are served; empty for all interfaces.")
@@ -421,7 +421,7 @@ class BrokerSettings:
     odradek_http_port = INT("9644",
         "Port on which the page, metrics and health are served; 0 for any free port, -1 for no port.", Range(-1, 65535))
     odradek_schema_registry_enable = BOOLEAN("false",
-        "Schema registry in this process, with the HTTP interface of Confluent's registry.")
+        "Runs a schema registry in this process, with the HTTP interface of Confluent's registry.")
     odradek_schema_registry_port = INT("8081",
         "Port of the schema registry; 0 for any free port.", Range(0, 65535))
     odradek_schema_registry_host = STRING(None,
@@ -449,7 +449,7 @@ class BrokerSettings:
     # In Kafka, only StandardAuthorizer reads these two settings. A Kafka broker does not know them, so it describes
     # them only if they are set, and hides their values. This broker does the same.
     allow_everyone_if_no_acl_found = PASSWORD("false",
-        "Access for everyone to resources to which no ACL applies.", is_internal=True)
+        "Gives everyone access to resources to which no ACL applies.", is_internal=True)
     super_users = PASSWORD("",
         "Principals who may do everything, such as User:admin, separated by semicolons.", is_internal=True)
 # fmt: on

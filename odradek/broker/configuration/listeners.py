@@ -49,7 +49,7 @@ def parse_listeners(name: str, entries: Iterable[str], protocols: Mapping[str, s
         if listener_name not in protocols:
             raise InvalidSetting(f"{listener_name} has no entry in listener.security.protocol.map")
         if listener_name in listeners:
-            raise InvalidSetting(f"{listener_name} appears twice; each listener needs a name of its own")
+            raise InvalidSetting(f"{listener_name} appears twice; each listener needs a unique name")
         listeners[listener_name] = Listener(listener_name, host, int(port), protocols[listener_name])
     return tuple(listeners.values())
 
@@ -67,7 +67,7 @@ def check_bound_ports(listeners: Iterable[Listener]) -> None:
     for port, found in hosts.items():
         if len(found) > 1 and sorted(_ip_version(host) for host in found) != [4, 6]:
             raise InvalidSetting(
-                f"port {port} appears twice in listeners. Give each listener a port of its own; only an IPv4 address"
+                f"port {port} appears twice in listeners. Give each listener its own port; only an IPv4 address"
                 " and an IPv6 address may share a port"
             )
 

@@ -114,7 +114,7 @@ class DeadLetterTopicName(NamedTuple):
 # fmt: off
 TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("cleanup.policy", LIST, "delete",
-        "Removal of old records: delete by age and size, compact by key, both, or neither if empty.",
+        "How old records are removed: delete by age and size, compact by key, both, or neither if empty.",
         ListOf(("compact", "delete")), synonyms=("log.cleanup.policy",)),
     Setting("compression.gzip.level", INT, "-1",
         "Compression level if compression.type is gzip.", GzipLevel(), synonyms=("compression.gzip.level",)),
@@ -128,7 +128,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("delete.retention.ms", LONG, "86400000",
         "Time for which compaction keeps tombstones.", Range(0), synonyms=("log.cleaner.delete.retention.ms",)),
     Setting(DEAD_LETTER_GROUP_ENABLE, BOOLEAN, "false",
-        "Permission for share groups to use the topic as their dead-letter queue."),
+        "Allows share groups to use the topic as their dead-letter queue."),
     Setting("file.delete.delay.ms", LONG, "60000",
         "Time for which the files of deleted segments stay on disk.",
         Range(0), synonyms=("log.segment.delete.delay.ms",)),
@@ -151,7 +151,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("max.compaction.lag.ms", LONG, "9223372036854775807",
         "Maximum age of a record before it is compacted.", Range(1), synonyms=("log.cleaner.max.compaction.lag.ms",)),
     Setting(DECOMPRESSED_MESSAGE_BYTES, INT, "2147483639",
-        "Maximum size of one record of a compressed batch when it is decompressed.",
+        "Maximum size of one record of a compressed batch after decompression.",
         Range(1, 2147483639), synonyms=(DECOMPRESSED_MESSAGE_BYTES,)),
     Setting("max.message.bytes", INT, "1048588",
         "Maximum size of a batch after compression.", Range(0), synonyms=("message.max.bytes",)),
@@ -174,7 +174,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         " replica.",
         Range(1), synonyms=("min.insync.replicas",)),
     Setting("preallocate", BOOLEAN, "false",
-        "Allocation of the full size of a new segment on disk at once.", synonyms=("log.preallocate",)),
+        "Allocates the full size of a segment on disk when the segment is created.", synonyms=("log.preallocate",)),
     Setting("remote.copy.lag.bytes", LONG, "-1",
         NO_EFFECT, Range(-1), synonyms=("log.remote.copy.lag.bytes",)),
     Setting("remote.copy.lag.ms", LONG, "0", NO_EFFECT, Range(-1), synonyms=("log.remote.copy.lag.ms",)),
@@ -198,7 +198,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         "Maximum age of a segment's first record before a new segment begins.",
         Range(1), synonyms=("log.roll.ms", "log.roll.hours")),
     Setting("unclean.leader.election.enable", BOOLEAN, "false",
-        "Election of replicas that are not in sync; stored, but not used on a single node.",
+        "Allows replicas that are not in sync to become leaders; stored, but not used on a single node.",
         synonyms=("unclean.leader.election.enable",)),
 )}
 
@@ -209,8 +209,8 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("consumer.heartbeat.interval.ms", INT, "5000", "Heartbeat interval of the group's members.", Range(1)),
     Setting("consumer.session.timeout.ms", INT, "45000", "Session timeout of the group's members.", Range(1)),
     Setting(DEAD_LETTER_COPY_RECORD, BOOLEAN, "false",
-        "Copying of the keys and values of a share group's rejected records into its dead-letter queue. If this is"
-        " off, the copies have only headers that tell where the records are."),
+        "Copies the keys and values of a share group's rejected records into its dead-letter queue. If this is"
+        " off, the copies have only headers that identify the original records."),
     Setting(DEAD_LETTER_TOPIC_NAME, STRING, "",
         "Topic for copies of records that the share group has rejected, or that were delivered too often; empty for "
         "none.", DeadLetterTopicName()),
@@ -230,7 +230,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("share.record.lock.duration.ms", INT, "30000",
         "Time for which a record is locked for the consumer that acquired it.", Range(1000)),
     Setting("share.renew.acknowledge.enable", BOOLEAN, "true",
-        "Permission for consumers to renew the lock of a record."),
+        "Allows consumers to renew the lock of a record."),
     Setting("share.session.timeout.ms", INT, "45000", "Session timeout of the share group's members.", Range(1)),
     Setting("streams.acceptable.recovery.lag", LONG, "10000",
         "Lag up to which a task counts as restored; members of a streams group receive this value.",
