@@ -230,7 +230,7 @@ class Recording:
         self._read = read
         head = read(_HEAD.size)
         if len(head) < _HEAD.size or not head.startswith(MAGIC):
-            raise MalformedMessage("it is not a recording of odradek serve --record")
+            raise MalformedMessage("it is not a recording made by odradek serve --record")
         _, version, self.started_ms = _HEAD.unpack(head)
         if version != VERSION:
             raise MalformedMessage(f"it is a recording of version {version}, but only version {VERSION} can be read")

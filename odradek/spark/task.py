@@ -291,7 +291,7 @@ class _Task:
             if error.code not in _UNPREPARED:
                 raise
             raise ClientError(
-                f"the broker prepares no transaction of {self._transactional_id!r}: it must be started with"
+                f"the broker does not prepare transactions of {self._transactional_id!r}: it must be started with"
                 " transaction.two.phase.commit.enable=true (KIP-939), and if it has ACLs, these must allow"
                 f" TWO_PHASE_COMMIT and WRITE on transactional ids with the prefix {self._options.prefix!r}."
                 " The option delivery=atLeastOnce needs no transactions",

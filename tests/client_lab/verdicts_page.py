@@ -209,7 +209,7 @@ def of_the_suite(played: Sequence[SuiteResult]) -> Iterator[str]:
     yield "[these drivers](../examples/judge_drivers/README.md) by `python -m tests.client_lab.suite`, on"
     yield f"{days}. What the application saw and the traffic of all scenarios decide"
     yield "whether a rule is kept or **broken**. – means that the client or its driver does not have the feature. An"
-    yield "empty cell means that the client never met the prepared situation.\n"
+    yield "empty cell means that the prepared situation never occurred.\n"
     yield f"| scenario | rule | {' | '.join(each.client for each in played)} |"
     yield f"|---|---|{'---|' * len(played)}"
     named = {each.rule: each.name for each in SCENARIOS}

@@ -51,14 +51,14 @@ def test_a_wait_fails_when_its_cluster_is_deleted(odradek: Odradek, condition: d
     assert isinstance(outcomes, Refused)
     assert outcomes.status == 404
     assert outcomes.detail in (
-        f"there is no cluster {kafka.id} any more: it was deleted",
+        f"cluster {kafka.id} no longer exists: it was deleted",
         f"there is no cluster {kafka.id}",  # The wait may have started only after the deletion.
     )
 
 
 def test_a_wait_fails_when_the_lease_of_its_cluster_ends(odradek: Odradek) -> None:
     kafka = odradek.cluster(ttl_s=1)
-    with pytest.raises(Refused, match="any more: its lease of 1 s has ended") as refused:
+    with pytest.raises(Refused, match="no longer exists: its lease of 1 s has ended") as refused:
         kafka.wait(hold="nothing", timeout_s=15)
     assert refused.value.status == 404
 

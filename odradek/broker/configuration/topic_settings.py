@@ -114,7 +114,7 @@ class DeadLetterTopicName(NamedTuple):
 # fmt: off
 TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("cleanup.policy", LIST, "delete",
-        "How old records are removed: delete by age and size, compact by key, both, or neither if empty.",
+        "Policy for removing old records: delete by age and size, compact by key, both, or neither if empty.",
         ListOf(("compact", "delete")), synonyms=("log.cleanup.policy",)),
     Setting("compression.gzip.level", INT, "-1",
         "Compression level if compression.type is gzip.", GzipLevel(), synonyms=("compression.gzip.level",)),

@@ -132,8 +132,8 @@ def line_of(
         return audit_line(context, operation, resource, name, ruling)
     if audited.count == MAX_LINES + 1:
         return (
-            f"{request_words(context)} names so many resources that its other decisions are not logged one by one;"
-            f" the last one that is: {audit_line(context, operation, resource, name, ruling)}"
+            f"{request_words(context)} names so many resources that its further decisions are not logged individually;"
+            f" the last logged decision is: {audit_line(context, operation, resource, name, ruling)}"
         )
     if audited.count in REPORTED_COUNTS:
         return f"{request_words(context)}: {audited.count} decisions so far"

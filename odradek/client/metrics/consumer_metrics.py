@@ -31,7 +31,12 @@ class Polls:
             "fraction of the time that is spent in calls that poll for records",
             has_maximum=False,
         )
-        group.gauge("last-poll-seconds-ago", Unit.SECONDS, "since the last poll for records; -1: never", self._ago)
+        group.gauge(
+            "last-poll-seconds-ago",
+            Unit.SECONDS,
+            "time since the last poll for records; -1 if there was none",
+            self._ago,
+        )
 
     def begin_poll(self) -> None:
         now_s = self._clock()
@@ -148,7 +153,7 @@ class ConsumerMetrics(ClientMetrics):
         group.gauge(
             "last-rebalance-seconds-ago",
             Unit.SECONDS,
-            "since an assignment was last adopted; -1: never",
+            "time since an assignment was last adopted; -1 if there was none",
             self.rebalances.seconds_since_last,
         )
 
@@ -232,6 +237,6 @@ def measure_heartbeats(metrics: ClientMetrics, group: MetricGroup, *apis: ApiKey
     group.gauge(
         "last-heartbeat-seconds-ago",
         Unit.SECONDS,
-        "since the last heartbeat; -1: never",
+        "time since the last heartbeat; -1 if there was none",
         metrics.seconds_since(sensors),
     )

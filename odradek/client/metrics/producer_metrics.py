@@ -100,7 +100,7 @@ class ProducerMetrics(ClientMetrics):
         group.gauge(
             "buffer-available-bytes",
             Unit.BYTES,
-            "room in the buffer",
+            "free space in the buffer",
             lambda: float(max(0, buffer_bytes - buffered_bytes())),
         )
         group.gauge(

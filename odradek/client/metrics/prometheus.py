@@ -41,8 +41,7 @@ class ClientCollector(Collector):
             if both := seen & keys:
                 client_id = dict(min(both)[1])["client-id"]
                 raise ValueError(
-                    f"two clients of the same kind have client_id={client_id!r}: give each client a client_id of"
-                    " its own"
+                    f"two clients of the same kind have client_id={client_id!r}: give each client a different client_id"
                 )
             seen |= keys
 

@@ -105,7 +105,7 @@ def _check_handshake(name: str, mechanism: str, offered: SaslHandshakeResponse) 
             return
         case ErrorCode.UNSUPPORTED_SASL_MECHANISM as code:
             known = ", ".join(sorted(offered.mechanisms))
-            raise AuthenticationFailed(f"{name} does not offer {mechanism}, but {known or 'nothing'}", code)
+            raise AuthenticationFailed(f"{name} does not offer {mechanism}; it offers {known or 'nothing'}", code)
         case ErrorCode.ILLEGAL_SASL_STATE as code:
             what = (
                 f"{name} does not accept logins, because its listener has no SASL. Set security_protocol to"

@@ -330,7 +330,9 @@ class Sender:
             if lost is not None:
                 self._handle_error(outbox, batch, ErrorCode.NETWORK_EXCEPTION, str(lost), was_lost=True)
             elif answer is None:
-                self._handle_error(outbox, batch, ErrorCode.NETWORK_EXCEPTION, "the broker left out this partition")
+                self._handle_error(
+                    outbox, batch, ErrorCode.NETWORK_EXCEPTION, "the broker's answer does not contain this partition"
+                )
             elif answer.error_code == 0:
                 self._complete_batch(outbox, batch, base_offset(answer), log_append_time_ms(answer))
             elif answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value:
@@ -402,7 +404,7 @@ class Sender:
     def _begin_epoch(self, outbox: Outbox, identity: ProducerIdentity) -> None:
         topic, index = outbox.partition
         error = RetriableError(
-            f"records for {topic}-{index} were given up, and the records that follow them may be lost as well"
+            f"the producer gave up on records for {topic}-{index}, and the records that follow them may be lost as well"
         )
         for batch in outbox.begin_epoch(identity):
             self._fail(batch, error, topic)

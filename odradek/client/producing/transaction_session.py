@@ -213,7 +213,7 @@ class TransactionSession:
 
     def on_lost_sequence(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
         topic, index = partition
-        text = f"records for {topic}-{index} were given up, and it is unknown whether they were written"
+        text = f"the producer gave up on records for {topic}-{index}, and it is unknown whether they were written"
         self.on_failure(Verdict.ABORT, AbortableError(text))
         return None
 

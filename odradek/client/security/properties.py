@@ -161,7 +161,7 @@ def _add_tls(given: Mapping[str, str], settings: SecuritySettings) -> None:
                 f"{name} must be PEM or PKCS12: convert the store with keytool -importkeystore … -deststoretype PKCS12"
             )
         if given.get(name, "PEM").upper() not in ("PEM", "PKCS12"):
-            raise ValueError(f"{name} is PEM or PKCS12, not {given[name]!r}")
+            raise ValueError(f"{name} must be PEM or PKCS12, not {given[name]!r}")
     _take(given, settings, "ssl")
     password = next((given[name] for name in _PASSWORDS if given.get(name)), None)
     if password is not None:

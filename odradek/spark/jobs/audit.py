@@ -204,7 +204,7 @@ def _side(frame: DataFrame, expressions: list[Column], names: list[str], *, is_i
 def _expressions(on: On) -> list[Column]:
     several = [on] if isinstance(on, str) or not isinstance(on, Sequence) else list(on)
     if not several:
-        raise ValueError("no columns are given by which to compare")
+        raise ValueError("give at least one column to compare")
     return [F.expr(each) if isinstance(each, str) else each for each in several]
 
 

@@ -76,7 +76,7 @@ def input_of(text: str, topics: Iterable[str] = ()) -> Input:
     if text.startswith(SCHEME):
         return _of_a_cluster(text, requested)
     if "://" in text:
-        raise InputError(f"{text} cannot be read: give {SCHEME}HOST:PORT/TOPIC, or from a directory that is mounted")
+        raise InputError(f"{text} cannot be read: give {SCHEME}HOST:PORT/TOPIC, or a mounted directory")
     path = Path(text).expanduser()
     if path.is_dir():
         return _of_a_directory(text, path, requested)

@@ -152,7 +152,7 @@ def _of_the_log(profile: Profile, log: LogFacts) -> Iterator[str]:
     codecs = sorted(log.codecs.items(), key=lambda each: -each[1])
     yield _card(
         "Compression",
-        f"The log has {size(log.size_bytes)} for {size(profile.payload_bytes)} of keys and values.",
+        f"The log takes {size(log.size_bytes)} for {size(profile.payload_bytes)} of keys and values.",
         shares("Bytes by compression", [Bar(name, count, size(count)) for name, count in codecs]),
         _list([("producers", f"{log.producers:,}"), ("bytes a record", f"{log.size_bytes / profile.records:,.1f}")]),
     )

@@ -92,7 +92,7 @@ def _play(command: Sequence[str], scenario: Scenario, odradek: Odradek, recordin
                 driver.end()
         unused = [each for each in kafka.faults() if not each["hits"] and each.get("unused") != "ok"]
         if unused and skipped is None:
-            skipped, broken = "the client never met the prepared situation", None
+            skipped, broken = "the prepared situation never occurred", None
         kafka.delete()
         reader.join()
     return Outcome(scenario, broken, skipped)

@@ -37,7 +37,8 @@ def page(found: Sequence[Software], ignored: Mapping[str, str], title: str) -> s
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{style}</style></head><body><main>
 <h1>{escape(title)}</h1>
-<p>✓ kept, and how often · ✗ broken · a dot: not exercised · a dash: not decided by traffic. A cell opens its proof.</p>
+<p>✓ kept, and how often · ✗ broken · a dot: not exercised · a dash: not decided by traffic.
+Click a cell to see its proof.</p>
 <div class="wide" tabindex="0"><table><thead><tr><th scope="col">Rule</th>{heads}</tr></thead>
 <tbody>{"".join(rows)}</tbody></table></div></main>
 <dialog><form method="dialog"><button autofocus>Close</button></form><div></div></dialog>

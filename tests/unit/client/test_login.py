@@ -88,7 +88,7 @@ async def test_a_refused_login_is_raised_at_once_with_the_brokers_text() -> None
 async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are() -> None:
     scram = Security("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username="alice", sasl_password="x")
     async with scripted(with_sasl) as broker:
-        with pytest.raises(AuthenticationFailed, match="does not offer SCRAM-SHA-256, but OAUTHBEARER, PLAIN"):
+        with pytest.raises(AuthenticationFailed, match="does not offer SCRAM-SHA-256; it offers OAUTHBEARER, PLAIN"):
             await connected(broker, scram)
 
 

@@ -56,7 +56,7 @@ def test_options_are_added(data: Path) -> None:
         ("kafka://localhost/orders", [], r"kafka://HOST:PORT/TOPIC"),
         ("kafka://localhost:9092", [], r"kafka://localhost:9092/TOPIC"),
         ("kafka://localhost:9092/orders", ["other"], r"give only one of the two"),
-        ("s3://bucket/orders", [], r"a directory that is mounted"),
+        ("s3://bucket/orders", [], r"a mounted directory"),
         ("DATA/payments", [], r"the topics are order-lines, orders"),
         ("DATA", ["payments"], r"the topics are order-lines, orders"),
         ("DATA", [], r"give one topic, as in .*data/TOPIC; the topics are order-lines, orders"),

@@ -131,7 +131,7 @@ class Cluster:
     def require_there(self) -> None:
         """Raises Problem with the reason if the cluster has ended."""
         if self.end is not None:
-            raise Problem(404, f"there is no cluster {self.id} any more: {self.end}")
+            raise Problem(404, f"cluster {self.id} no longer exists: {self.end}")
 
     @asynccontextmanager
     async def change(self) -> AsyncIterator[None]:
@@ -584,7 +584,9 @@ def _checked_settings(settings: Mapping[str, object]) -> dict[str, str]:
     for name, value in settings.items():
         if name.removeprefix("advertised.") in OWNED:
             raise Problem(
-                400, f"settings.{name} cannot be set: each cluster chooses it itself", field=f"settings.{name}"
+                400,
+                f"settings.{name} cannot be set, because each cluster chooses its own value",
+                field=f"settings.{name}",
             )
         if setting_named(name) is None:
             raise unknown_field(f"settings.{name}", name, BROKER_SETTINGS)

@@ -51,8 +51,8 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and des
     "other order": (
         30,
         (
-            "a list has another order: brokers, topics and partitions (Metadata), aborted transactions (Fetch), or"
-            " subtopologies"
+            "a list is in a different order: brokers, topics and partitions (Metadata), aborted transactions (Fetch),"
+            " or subtopologies"
         ),
     ),
     "throttled": (5, "ThrottleTimeMs is 1 to 5, although no quota is exceeded"),
@@ -63,7 +63,7 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and des
             " else"
         ),
     ),
-    "early fetch": (20, "a Fetch is answered at once, even if there are no records"),
+    "early fetch": (20, "a Fetch is answered immediately, even if there are no records"),
     "empty fetch": (10, "a Fetch is answered without records, although the log has records to read"),
     "cut batch": (20, "the last of several batches is incomplete, as at the size limit of a Fetch"),
     "null": (

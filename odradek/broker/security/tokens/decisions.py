@@ -138,7 +138,7 @@ def _found(tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal:
     if not found:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "There is no such delegation token")
     if not found[0].may_be_renewed_by(principal):
-        message = "The delegation token belongs to somebody else"
+        message = "The delegation token belongs to another principal"
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, message)
     return found[0]
 
@@ -161,7 +161,7 @@ def check_allowed(connection: ConnectionInfo) -> None:
     """
     if connection.principal == ANONYMOUS or connection.is_token_authenticated:
         message = (
-            "Delegation tokens can be managed only over a connection that is authenticated, but not with a"
+            "Delegation tokens can be managed only over a connection that was authenticated, and not with a"
             " delegation token"
         )
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, message)

@@ -117,7 +117,7 @@ def check_queue(name: str, is_marked: bool | None, rules: QueueRules) -> None:
     if rules.prefix.strip() and not name.startswith(rules.prefix):
         raise UnusableQueue(
             f"the name of the dead-letter topic {name!r} does not begin with {rules.prefix!r}, as"
-            " errors.deadletterqueue.topic.name.prefix asks"
+            " errors.deadletterqueue.topic.name.prefix requires"
         )
 
 

@@ -37,7 +37,7 @@ RULES = (
     ProtocolRule("GRP.8", M, "In JoinGroup a member claims only the partitions of its last assignment",
         "a JoinGroup that claims partitions, from a member whose assignment is in the recording"),
     ProtocolRule("GRP.9", M,
-        "A stale claim does not win: a partition of a later generation goes to no other claimant at once",
+        "If several members claim a partition, a claim from an earlier generation does not win it",
         "a cooperative assignment in which two members claim a partition with different generations"),
 )
 # fmt: on
@@ -112,7 +112,7 @@ def on_sync_group(exchange: Exchange, scene: Scene) -> None:
         stale = {member for generation, member in others if 0 <= generation < last}
         if stale and len(stale) == len(others):
             winner = given.get(place)
-            why = f"{place[0]}-{place[1]} goes to {winner!r} at once, although {owner!r} owns it in a later generation"
+            why = f"{place[0]}-{place[1]} goes to {winner!r}, although {owner!r} owns it in a later generation"
             scene.decide("GRP.9", winner not in stale, exchange, why, claim_response)
 
 

@@ -54,7 +54,7 @@ RULES = (
         "A response that arrives after the member has left has no effect: the member joins with epoch 0",
         "a heartbeat of a member that has left, after a late answer to an earlier heartbeat"),
     undecided("848.12", M,
-        "If metadata does not know an assigned topic id yet, the client fetches from that topic later", HOLD),
+        "If an assigned topic id is not in the metadata yet, the client fetches from that topic later", HOLD),
     ProtocolRule("848.13", S, "The client sends no OffsetCommit while it holds no epoch",
         "an OffsetCommit v9+ of a member of a consumer group"),
 )

@@ -52,7 +52,7 @@ RULES = (
     ProtocolRule("GRP.6", M,
         "FENCED_INSTANCE_ID is final: the member does not continue", "an answer FENCED_INSTANCE_ID"),
     undecided("GRP.7", M, "A static member does not leave the group when it closes",
-        "a driver: KIP-1092 lets the application ask for it"),
+        "a driver: KIP-1092 lets the application request it"),
     ProtocolRule("GRP.10", M, "A commit has the generation of the member",
         "an OffsetCommit of a member that has joined"),
     ProtocolRule("GRP.11", S, "A member sends at most ten commits between JoinGroup and SyncGroup",

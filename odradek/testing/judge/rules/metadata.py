@@ -52,23 +52,24 @@ DRIVER: Final = "a driver: traffic does not show what the application requested"
 # fmt: off
 RULES = (
     ProtocolRule("MET.1", M,
-        "After a leader error the client reads metadata before it asks that node again more than twice",
+        "After a leader error the client sends that node at most two more requests before it reads metadata",
         "a Produce or Fetch of a partition after a leader error"),
     undecided("MET.2", M, "Metadata with an older leader epoch does not take the client back to the old leader", NODES),
     undecided("MET.3", S, "The client uses the leader that a Produce v10 or Fetch v16 response names", NODES),
     ProtocolRule("MET.4", S, "The client requests metadata at most fifty times a second on a connection",
         "a Metadata request"),
     undecided("MET.5", M,
-        "The client creates topics, or asks for all topics, only if the application wants that", DRIVER),
+        "The client creates topics, or requests all topics, only if the application wants that", DRIVER),
     ProtocolRule("MET.6", M,
         "If a version identifies topics only by id, no topic id is zero", "a Produce or Fetch v13 or later"),
     ProtocolRule("MET.7", S,
-        "After UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID the client reads metadata before it asks again",
+        "After UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID the client reads metadata before it retries",
         "a Produce or Fetch of a partition after UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID"),
-    undecided("MET.8", S, "The client does not forget a topic at once when one response lacks the topic", NODES),
+    undecided("MET.8", S, "The client does not forget a topic immediately when one response lacks it", NODES),
     undecided("MET.9", S, "A metadata request that hangs at a dead node does not block other requests", NODES),
     ProtocolRule("MET.10", S,
-        "After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE the client sends FindCoordinator before it asks twice more",
+        "After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE the client sends at most two requests before"
+        " FindCoordinator",
         "a request to a coordinator after NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE"),
     ProtocolRule("MET.11", M, "FindCoordinator has a valid key type, and puts its keys into the field of its version",
         "a FindCoordinator"),
@@ -80,7 +81,7 @@ RULES = (
     ProtocolRule("TEL.3", M, "A push is no larger than telemetry_max_bytes",
         "a PushTelemetry after an answer to GetTelemetrySubscriptions"),
     undecided("ADM.1", S, "Requests that only the controller or a leader can answer go to that node", NODES),
-    undecided("ADM.2", S, "A listing asks every node, and shows nothing twice", NODES),
+    undecided("ADM.2", S, "A listing queries every node, and shows nothing twice", NODES),
     undecided("ADM.3", M, "ListOffsets goes to the leader, once per refresh", NODES),
 )
 # fmt: on
@@ -162,7 +163,7 @@ def on_leader_request(exchange: Exchange, scene: Scene) -> None:
 
 def _check_refresh(exchange: Exchange, failure: FailedRequests, is_refreshed: bool, what: str, scene: Scene) -> None:
     failure.repetitions = 0 if is_refreshed else failure.repetitions + 1
-    why = f"the client asked {failure.repetitions} times for {what}"
+    why = f"the client sent {failure.repetitions} requests for {what}"
     scene.decide(failure.rule, failure.repetitions <= MAX_REPEATS, exchange, why, failure.response)
     if is_refreshed:
         failure.response = None

@@ -82,7 +82,7 @@ RULES = (
     ProtocolRule("TXN.15", M, "No batch of an aborted transaction arrives after the response to EndTxn(abort)",
         "a Produce after an EndTxn(abort) whose answer gave a new epoch"),
     ProtocolRule("TXN.16", S,
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED is fatal; after INVALID_PRODUCER_ID_MAPPING comes InitProducerId",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED is fatal; INVALID_PRODUCER_ID_MAPPING leads to InitProducerId",
         "an answer TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_PRODUCER_ID_MAPPING"),
     ProtocolRule("TXN.17", S, "The client waits before it retries a transactional request",
         "a retry after CONCURRENT_TRANSACTIONS or a coordinator error"),

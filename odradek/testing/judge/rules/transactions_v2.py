@@ -43,7 +43,7 @@ RULES = (
     undecided("TV2.7", M,
         "If all batches failed, the client still aborts when the transaction may contain the partition",
         "a driver: traffic does not show where the next transaction begins"),
-    ProtocolRule("TV2.8", S, "The client does not change between Produce v11 and v12 within a transaction",
+    ProtocolRule("TV2.8", S, "The client does not switch between Produce v11 and v12 within a transaction",
         "a second Produce of a transaction"),
     ProtocolRule("TV2.9", M, "After the last epoch the client uses the new producer id from the response to EndTxn",
         "a transactional request after an answer to EndTxn with a new producer id"),

@@ -75,7 +75,7 @@ def node_that_hangs_up(stage: ScenarioCluster) -> str | None:
     stage.kafka.clear_faults()
     driver.read_reply("produce")
     if closed["hits"] > MAX_CONNECTION_ATTEMPTS:
-        return f"{closed['hits']} connections in {HANG_UP_DELAY_S} s, although each was closed at once"
+        return f"{closed['hits']} connections in {HANG_UP_DELAY_S} s, although each was closed immediately"
     return difference(stage.committed(2), ["a", "b"])
 
 
