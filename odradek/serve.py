@@ -243,7 +243,7 @@ def run(
             seed = with_users(seed, users)
         if options.is_ephemeral:
             if options.data_dir is not None:
-                raise UsageError("--ephemeral uses a directory of its own: leave out --data-dir")
+                raise UsageError("--ephemeral creates a temporary directory: leave out --data-dir")
             ephemeral = make_ephemeral_directory()
             settings["log.dirs"] = str(ephemeral)
 

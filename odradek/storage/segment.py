@@ -369,7 +369,7 @@ class Segment:
             for position, header in self.headers(start, self.size_bytes, cached=cached):
                 if header.last_offset >= offset:
                     if position == start and start and header.last_offset > indexed_offset:
-                        raise CorruptSegment("the offset index points too far")
+                        raise CorruptSegment("the offset index points beyond the log")
                     return position, header
         except CorruptSegment as error:
             if self.indexes_are_rebuilt or not start:

@@ -136,7 +136,7 @@ def test_a_configuration_that_is_not_there_is_said_to_be_missing(tmp_path: Path)
 def test_ephemeral_and_a_data_directory_exclude_each_other(tmp_path: Path) -> None:
     done = odradek("serve", "--ephemeral", "--data-dir", str(tmp_path))
     assert done.returncode == 2
-    assert "--ephemeral uses a directory of its own" in done.stderr
+    assert "--ephemeral creates a temporary directory" in done.stderr
 
 
 def test_without_a_word_about_it_data_goes_to_the_users_data_home() -> None:

@@ -171,7 +171,7 @@ class TimePerPrefix(NamedTuple):
                     name, one, "Expected prefix=milliseconds, with a prefix and at least 1 millisecond"
                 )
             if pair[0] in seen:
-                raise invalid_setting(name, one, f"Two rules for the prefix {pair[0]}")
+                raise invalid_setting(name, one, f"Two rules have the prefix {pair[0]}")
             seen.add(pair[0])
 
     def describe(self) -> str:

@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--data-dir", metavar="DIR", help="the broker's data directory; default: that of `odradek serve`"
     )
     parser.add_argument(
-        "--no-broker", action="store_true", help="check only this machine; the broker does not have to run"
+        "--no-broker", action="store_true", help="check only this machine; the broker does not have to be running"
     )
     add_json(parser)
     add_connection(parser)

@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files or directories")
     add_json(parser, "print one JSON object per line")
     parser.add_argument(
-        "--as", dest="kind", metavar="KIND", help="the kind of the files, if it does not follow from their names"
+        "--as", dest="kind", metavar="KIND", help="the kind of the files, if their names do not show it"
     )
     parser.add_argument(
         "--topic", metavar="NAME", help="the topic of a log file that is outside its partition's directory"

@@ -120,7 +120,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the seed for the lawful but rare answers that the broker gives; 0 turns them off. Default: a random"
         " seed, which is printed",
     )
-    parser.add_argument("--dryrun", action="store_true", help="only list the rules, and what decides each of them")
+    parser.add_argument("--dryrun", action="store_true", help="only list the rules and what decides each of them")
     parser.add_argument("--all", action="store_true", help="also print a line for each rule that was not exercised")
     parser.add_argument(
         "--json",

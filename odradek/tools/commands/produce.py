@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the partition. By default, and with -1, the key decides; records without a key are spread over all"
         " partitions",
     )
-    parser.add_argument("-k", "--key", metavar="KEY", help="the key that every record gets")
+    parser.add_argument("-k", "--key", metavar="KEY", help="the key of every record")
     parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="the separator between key and value in a line")
     parser.add_argument(
         "-D", "--delimiter", metavar="DELIM", default="\\n", help="the terminator of records in the input; default: \\n"

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=host_and_port,
         required=True,
         metavar="HOST:PORT",
-        help="the address on which the broker really listens",
+        help="the address on which the broker actually listens",
     )
     parser.set_defaults(run=run)
 

@@ -197,7 +197,7 @@ COMMANDS = {
     "inspect check": Command(
         "check the logs of a data directory for damage",
         "Reads every batch once, at a gigabyte a second or more, without decoding its records. Finds wrong CRCs,"
-        " gaps in offsets and sequences, batches that were written twice, epochs that go back, transactions that"
+        " gaps in offsets and sequences, batches that were written twice, epochs that decrease, transactions that"
         " no coordinator will end or that were committed in one partition and aborted in another, and wrong"
         " indexes. Each finding names the file, the byte and the offset, and suggests what to do. The directory"
         " may be in use. In a compacted topic, offsets may be missing; the check recognises such a topic by the"

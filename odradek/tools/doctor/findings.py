@@ -175,7 +175,7 @@ def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Diagnosis]:
             Severity.PROBLEM,
             about,
             f"has damaged logs, with which the broker refused to start: {', '.join(facts.refused)}",
-            "`odradek inspect check` shows the damage; the file .odradek_refused in each log tells why the broker"
+            "`odradek inspect check` shows the damage; the file .odradek_refused in each log states why the broker"
             " refused it",
         )
     if facts.set_aside:

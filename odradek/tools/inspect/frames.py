@@ -116,7 +116,9 @@ def read_recording(data: bytes, _: int) -> Iterator[Finding]:
             kind = "told" if entry.kind is Kind.EVENT else entry.kind.name.lower()  # scripts know events as "told"
             yield FileEntry(kind, recording.position, known | fields)
         if recording.is_cut:
-            yield Note(recording.position, "the recording ends within a block, as after a kill of the broker")
+            yield Note(
+                recording.position, "the recording ends within a block, for example because the broker was killed"
+            )
     except MalformedMessage as error:
         yield Damage(0, str(error))
 

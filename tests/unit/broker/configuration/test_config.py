@@ -119,7 +119,7 @@ def test_broker_id_is_an_older_name_of_node_id(settings: dict[str, str]) -> None
         ("odradek.transactional.id.expiration.rules", "task-", "Expected prefix=milliseconds, with a prefix and"),
         ("odradek.transactional.id.expiration.rules", "=5", "Expected prefix=milliseconds, with a prefix and"),
         ("odradek.transactional.id.expiration.rules", "a=5,b=0", "at least 1 millisecond"),
-        ("odradek.transactional.id.expiration.rules", "a=5,b=7,a=6", "Two rules for the prefix a"),
+        ("odradek.transactional.id.expiration.rules", "a=5,b=7,a=6", "Two rules have the prefix a"),
         ("log.dirs", "/a,/b", "must name exactly one directory"),
         ("process.roles", "controller", "must contain broker"),
         ("metadata.log.dir", "/elsewhere", "must be /tmp/kafka-logs"),

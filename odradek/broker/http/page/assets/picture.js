@@ -12,7 +12,7 @@ export const pictureOf = (picture) => {
   const { paddingLeft, paddingRight } = getComputedStyle(main);
   const drawn = layout(picture, main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
   const about =
-    "A lane for the coordinator and for each partition; time runs to the right. The list below has the same events.";
+    "A lane for the coordinator and one per partition; time runs to the right. The list below has the same events.";
   const given = { class: "picture", width: drawn.width, height: drawn.height, role: "img", "aria-label": about };
   return [
     h(
@@ -32,7 +32,7 @@ export const pictureOf = (picture) => {
   ];
 };
 const LEGEND =
-  "Events are in their order, not to scale. Bars are batches, diamonds are markers, and two bars are a hold. The " +
+  "Events are in order, but not to scale. Bars are batches, diamonds are markers, and two bars are a hold. The " +
   "dashed line is the last stable offset, where readers of committed data wait.";
 const CLOCK = {
   broker: " All times are from the broker’s clock.",

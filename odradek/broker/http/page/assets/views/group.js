@@ -44,7 +44,7 @@ export const group = (view) => [
       pages(view, view.offsets.length),
     ]
     : noOffsets(view),
-  h("h2", {}, "What happened, the latest first"),
+  h("h2", {}, "What happened, latest first"),
   timeline(view.history, "The log no longer has records of this group."),
 ];
 

@@ -53,7 +53,7 @@ const tiles = (view) => {
       oldest(transactions?.oldest, view.now_ms),
     ),
     tile("groups", count, kinds),
-    tile("topics", whole(view.topics), `${whole(view.partitions)} partitions, internal ones included`),
+    tile("topics", whole(view.topics), `${whole(view.partitions)} partitions, including internal ones`),
     tile("connections", whole(view.connections)),
     tile("logs", size(view.size_bytes), `${size(view.disk_free_bytes)} free`),
     tile("memory", size(view.memory_bytes), `up for ${span(view.now_ms - view.started_ms)}`),

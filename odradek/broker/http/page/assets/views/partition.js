@@ -5,7 +5,7 @@ import { whole } from "../text.js";
 import { heldNote, timeline } from "../timeline.js";
 
 export const partition = (view) => [
-  title(`${view.topic}-${view.partition}`, "The contents of its log, and the decisions of coordinators about it."),
+  title(`${view.topic}-${view.partition}`, "The contents of its log, and coordinators’ decisions about it."),
   view.held ? heldNote(view.held) : null,
   facts([
     ["log start offset", whole(view.log_start_offset)],
@@ -16,7 +16,7 @@ export const partition = (view) => [
     ["records", link("read them", "records", { topic: view.topic, partition: view.partition })],
   ]),
   pictureOf(view.picture),
-  h("h2", {}, "What happened, the latest first"),
+  h("h2", {}, "What happened, latest first"),
   timeline(view.timeline, "No records here."),
 ];
 

@@ -70,7 +70,7 @@ const remove = ({ principal, permission, operation, resource, name, pattern, hos
     command: `odradek acls remove ${whom} --operation ${operation} ${what}`,
     title: "Remove an ACL",
     words: `${permission} ${principal} ${operation} on ${resource} ${name} (${pattern}) from ${host}. ` +
-      "This takes effect at once.",
+      "This takes effect immediately.",
     go: "Remove",
     isDanger: true,
     body: () => ({ principal, permission, operation, resource, name, pattern, host }),

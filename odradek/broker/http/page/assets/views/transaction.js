@@ -13,7 +13,7 @@ export const transaction = (view) => [
   view.call ? ending(view) : null,
   view.state ? state(view) : null,
   view.picture ? [h("h2", {}, "Its last transaction"), pictureOf(view.picture)] : null,
-  h("h2", {}, "What happened, the latest first"),
+  h("h2", {}, "What happened, latest first"),
   timeline(view.timeline ?? [], "The log no longer has records of this transactional id."),
 ];
 
@@ -21,7 +21,7 @@ const ending = (view) =>
   view.rank === IN_DOUBT
     ? note(
       "doubt",
-      h("p", {}, "If its external coordinator is gone permanently, this aborts it, whatever that coordinator decided:"),
+      h("p", {}, "If the external coordinator is gone permanently, this aborts the transaction, whatever it decided:"),
       h("p", {}, shell(view.call)),
       button("Force-terminate…", forceTerminate(view.id)),
     )

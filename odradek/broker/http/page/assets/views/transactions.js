@@ -20,7 +20,7 @@ const NONE = "No transactional ids yet. A producer with ";
 const MADE = " creates one when it calls initTransactions.";
 
 export const transactions = (view, query) => [
-  title("Transactions", "Transactions without a decision come first: in doubt, open, being written, ended."),
+  title("Transactions", "Transactions in doubt come first, then open ones, those being written, and ended ones."),
   view.loading ? note("", h("p", {}, view.loading)) : null,
   view.held.map(heldNote),
   find(query, "Transactional id"),

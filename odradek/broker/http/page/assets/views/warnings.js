@@ -5,7 +5,7 @@ import { when } from "../text.js";
 const COLUMNS = [["time", "", "at_ms"], ["level", "", "level"], ["logger", "mono", "logger"], ["text"]];
 
 export const warnings = (view) => [
-  title("Warnings", "Entries at WARN and above in the log of this process, the latest first."),
+  title("Warnings", "Entries at WARN and above in the log of this process, latest first."),
   view.warnings.length ? table("Warnings", COLUMNS, view.warnings, row, keyOf) : empty("No warnings since the start."),
 ];
 
