@@ -309,7 +309,7 @@ def test_scenario_019_records_below_a_raised_log_start_that_are_still_held_are_d
     wait_for("four copies", lambda: shared.copied() == [0, 1, 2, 3])
 
 
-def test_scenario_020_where_the_first_of_them_is_gone_none_has_key_or_value(broker: Broker) -> None:
+def test_scenario_020_no_copy_has_key_or_value_if_the_first_record_is_deleted(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "partly-below")
     shared.configure(errors_deadletterqueue_copy_record_enable="true")
     member = holding_four_of_eight(shared)

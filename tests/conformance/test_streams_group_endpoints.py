@@ -58,7 +58,7 @@ def test_scenario_133_two_threads_of_a_process_are_listed_both(scene: Scene) -> 
     assert [address for address, _, _ in listed] == ["a:1", "a:1"]
 
 
-def test_scenario_080_nobody_has_an_endpoint(scene: Scene) -> None:
+def test_scenario_080_a_group_without_endpoints_returns_none(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
     assert a.beat(endpoint_information_epoch=-1).endpoints == []

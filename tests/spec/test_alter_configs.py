@@ -102,7 +102,7 @@ def test_an_unknown_setting_can_be_removed() -> None:
         (("cleanup.policy", 7, "x"), E.UNKNOWN_SERVER_ERROR, None),
     ],
 )
-def test_a_change_that_a_topic_does_not_allow(change: ConfigChange, code: E, words: str | None) -> None:
+def test_an_invalid_change_of_a_topic_is_refused(change: ConfigChange, code: E, words: str | None) -> None:
     image = image_with("t")
     assert ask(image, TOPIC, "t", change) == (code, words)
     assert settings(image) == {}
@@ -129,7 +129,7 @@ def test_a_change_is_judged_with_what_is_set_already() -> None:
         ),
     ],
 )
-def test_a_topic_that_has_no_settings(topic: str, code: E, words: str) -> None:
+def test_a_change_of_an_invalid_topic_is_refused(topic: str, code: E, words: str) -> None:
     assert ask(image_with("t"), TOPIC, topic, ("retention.ms", SET, "1")) == (code, words)
 
 
@@ -148,7 +148,7 @@ def test_a_request_that_names_a_resource_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("resource_type", [0, 3, 64])
-def test_a_kind_of_resource_that_has_no_settings(resource_type: int) -> None:
+def test_an_unknown_type_of_resource_is_refused(resource_type: int) -> None:
     answer = ask(image_with(), resource_type, "x", ("a", SET, "1"))
     assert answer == (E.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
@@ -166,7 +166,7 @@ def test_alter_configs_replaces_everything() -> None:
     assert (ConfigResourceType.TOPIC, "t") not in image.configs
 
 
-def test_alter_configs_knows_no_loggers() -> None:
+def test_alter_configs_refuses_loggers() -> None:
     answer = ask(image_with(), LOGGER, "1", ("root", SET, "INFO"), incremental=False)
     assert answer == (E.INVALID_REQUEST, "Unknown resource type 8")
 
@@ -229,7 +229,7 @@ def test_a_broker_setting_is_recorded_for_this_broker_or_for_all() -> None:
         ),
     ],
 )
-def test_a_change_that_a_broker_does_not_allow(name: str, change: ConfigChange, words: str) -> None:
+def test_an_invalid_change_of_a_broker_is_refused(name: str, change: ConfigChange, words: str) -> None:
     assert ask(image_with(), BROKER, name, change) == (E.INVALID_REQUEST, words)
 
 
@@ -342,7 +342,7 @@ def test_with_eligible_leader_replicas_min_isr_is_one_for_the_cluster(
         ),
     ],
 )
-def test_a_change_that_a_group_does_not_allow(group: str, change: ConfigChange, code: E, words: str) -> None:
+def test_an_invalid_change_of_a_group_is_refused(group: str, change: ConfigChange, code: E, words: str) -> None:
     assert ask(image_with(), GROUP, group, change) == (code, words)
 
 
@@ -387,7 +387,7 @@ def test_lists_of_client_metrics_are_set_as_a_whole(operation: int) -> None:
         ("s", ("match", SET, "client_id=["), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=["),
     ],
 )
-def test_a_subscription_that_cannot_be(name: str, change: ConfigChange, code: E, words: str) -> None:
+def test_an_invalid_metrics_subscription_is_refused(name: str, change: ConfigChange, code: E, words: str) -> None:
     assert ask(image_with(), CLIENT_METRICS, name, change) == (code, words)
 
 

@@ -49,7 +49,7 @@ def test_a_replica_may_stay_in_its_directory(scene: BrokerScene, version: int) -
 
 
 @pytest.mark.parametrize("path", ["/data/", "/data/../data", "/elsewhere", "data", ""])
-def test_there_is_no_other_directory(scene: BrokerScene, path: str) -> None:
+def test_a_move_to_another_directory_is_refused(scene: BrokerScene, path: str) -> None:
     told = moved(scene, (path, "t", [0]), (path, "none", [0]))
     assert told == {"t": {0: E.LOG_DIR_NOT_FOUND}, "none": {0: E.LOG_DIR_NOT_FOUND}}
 

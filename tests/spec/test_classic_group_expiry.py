@@ -13,7 +13,7 @@ def forgotten_after(scene: Scene, ms: int) -> bool:
     return scene.fetch_all() == {}
 
 
-def test_without_members_ever_an_offset_lives_from_its_commit() -> None:
+def test_an_offset_of_a_group_that_never_had_members_expires_after_its_commit() -> None:
     scene = Scene()
     retention_ms = scene.config.offsets_retention_ms
     scene.commit(1)
@@ -44,7 +44,7 @@ def test_offsets_of_an_emptied_group_expire_counted_from_when_it_became_empty() 
     assert forgotten_after(scene, 1)
 
 
-def test_that_moment_survives_a_restart() -> None:
+def test_the_time_at_which_a_group_became_empty_survives_a_restart() -> None:
     scene = Scene()
     (member,) = scene.come("a")
     scene.commit(1, member_id=member, generation=1)
@@ -56,7 +56,7 @@ def test_that_moment_survives_a_restart() -> None:
     assert forgotten_after(scene, 1)
 
 
-def test_what_a_stable_consumer_group_is_subscribed_to_is_kept_and_what_it_left_is_not() -> None:
+def test_a_stable_consumer_group_keeps_only_offsets_of_subscribed_topics() -> None:
     scene = Scene()
     (member,) = scene.come("a", protocols={"range": subscription("t")})
     scene.commit(1, member_id=member, generation=1)
@@ -91,7 +91,7 @@ def test_a_commit_may_bring_its_own_retention() -> None:
     assert forgotten_after(scene, 1)
 
 
-def test_a_longer_retention_of_its_own_counts_too() -> None:
+def test_a_longer_retention_of_a_commit_counts_too() -> None:
     scene = Scene()
     scene.commit(1, retention_time_ms=2 * scene.config.offsets_retention_ms, version=4)
     assert not forgotten_after(scene, scene.config.offsets_retention_ms)
@@ -106,7 +106,7 @@ def test_an_empty_group_without_offsets_is_forgotten_when_next_looked_at() -> No
     assert scene.groups() == {}
 
 
-def test_a_member_id_given_by_a_group_that_was_forgotten_is_worth_nothing() -> None:
+def test_a_member_id_of_a_forgotten_group_is_unknown() -> None:
     scene = Scene()
     asked = scene.join(version=4)
     scene.expire()

@@ -15,7 +15,7 @@ def timers(scene: Scene, kind: TimerKind) -> list[int]:
     return sorted(due - scene.now_ms for key, due in scene.due.items() if key.kind is kind)
 
 
-def test_the_first_to_come_leads_and_learns_everybodys_metadata() -> None:
+def test_the_first_member_leads_and_gets_the_metadata_of_all_members() -> None:
     scene = Scene()
     a, b = scene.join(client="a"), scene.join(client="b")
     assert a.is_parked
@@ -28,7 +28,7 @@ def test_the_first_to_come_leads_and_learns_everybodys_metadata() -> None:
     assert b.answer.members == []
 
 
-def test_a_member_id_is_the_client_id_and_something_new() -> None:
+def test_a_member_id_is_the_client_id_with_a_unique_suffix() -> None:
     scene = Scene()
     first, second = scene.come("app", "app")
     assert first.startswith("app-")
@@ -72,7 +72,7 @@ def test_a_member_id_that_is_not_used_in_time_is_forgotten() -> None:
     assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_whoever_was_given_a_member_id() -> None:
+def test_a_rebalance_waits_for_a_client_that_has_received_a_member_id() -> None:
     scene = Scene()
     (leader,) = scene.come("a")
     newcomer = scene.join(client="b", version=4)
@@ -82,7 +82,7 @@ def test_a_rebalance_waits_for_whoever_was_given_a_member_id() -> None:
     assert rejoined.answer.generation_id == 2
 
 
-def test_a_rebalance_does_not_wait_for_longer_than_a_session_for_whoever_was_given_a_member_id() -> None:
+def test_a_rebalance_waits_at_most_one_session_for_a_client_that_has_received_a_member_id() -> None:
     scene = Scene()
     (leader,) = scene.come("a")
     scene.join(client="b", version=4, session_timeout_ms=7_000)
@@ -202,7 +202,7 @@ def test_a_group_needs_a_name() -> None:
     assert Scene().join(group="", session_timeout_ms=1).code is ErrorCode.INVALID_GROUP_ID
 
 
-def test_version_0_has_no_rebalance_timeout_and_takes_the_session_timeout_for_it() -> None:
+def test_version_0_uses_the_session_timeout_as_the_rebalance_timeout() -> None:
     scene = Scene()
     a = scene.join(client="a", version=0, rebalance_timeout_ms=-1, session_timeout_ms=8_000)
     scene.advance(0)
@@ -211,7 +211,7 @@ def test_version_0_has_no_rebalance_timeout_and_takes_the_session_timeout_for_it
     assert timers(scene, TimerKind.JOIN) == [8_000]
 
 
-def test_a_full_group_takes_nobody_more_but_its_members_may_come_again() -> None:
+def test_a_full_group_accepts_no_new_members_but_its_own_may_rejoin() -> None:
     scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=0, group_max_size=2))
     leader, _ = scene.come("a", "b")
     asked = scene.join(client="c")
@@ -220,7 +220,7 @@ def test_a_full_group_takes_nobody_more_but_its_members_may_come_again() -> None
     assert scene.join(leader).is_parked
 
 
-def test_in_a_rebalance_the_first_to_come_get_the_places() -> None:
+def test_in_a_rebalance_of_a_full_group_the_first_members_stay() -> None:
     scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=0, group_max_size=2))
     leader, follower = scene.come("a", "b")
     scene.join(leader)

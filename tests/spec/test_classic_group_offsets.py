@@ -20,7 +20,7 @@ OTHER_TOPIC_ID = bytes(range(1, 17))
 # --- Commits.
 
 
-def test_a_commit_by_nobody_makes_a_group_without_a_protocol() -> None:
+def test_a_commit_without_a_member_creates_a_group_without_a_protocol() -> None:
     scene = Scene()
     assert scene.commit(42) is ErrorCode.NONE
     assert scene.fetch() == 42
@@ -46,7 +46,7 @@ def test_commits_by_non_members_of_a_group_with_members_are_refused() -> None:
     assert scene.fetch() == -1
 
 
-def test_an_emptied_group_takes_commits_from_nobody_and_not_from_its_former_members() -> None:
+def test_an_emptied_group_accepts_commits_without_a_member_but_not_from_former_members() -> None:
     scene = Scene()
     (member,) = scene.come("a")
     scene.leave(member)
@@ -55,7 +55,7 @@ def test_an_emptied_group_takes_commits_from_nobody_and_not_from_its_former_memb
 
 
 @pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
-def test_a_generation_of_a_group_that_is_not_there(version: int, code: ErrorCode) -> None:
+def test_a_commit_with_a_generation_of_a_missing_group_is_refused(version: int, code: ErrorCode) -> None:
     scene = Scene()
     assert scene.commit(7, member_id="x", generation=3, version=version) is code
     assert scene.groups() == {}
@@ -68,7 +68,7 @@ def test_members_may_still_commit_while_the_others_join() -> None:
     assert scene.commit(7, member_id=follower, generation=1) is ErrorCode.NONE
 
 
-def test_nobody_commits_in_a_generation_whose_assignment_is_awaited() -> None:
+def test_commits_are_refused_while_the_assignment_is_awaited() -> None:
     scene = Scene()
     asked = scene.join(client="a")
     scene.advance(0)
@@ -77,7 +77,7 @@ def test_nobody_commits_in_a_generation_whose_assignment_is_awaited() -> None:
     assert scene.commit(7, member_id=member, generation=2) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_note_may_be_as_long_as_the_setting_says_in_utf_16_units() -> None:
+def test_offset_metadata_may_have_the_configured_length_in_utf_16_units() -> None:
     scene = Scene(GroupConfig(offset_metadata_max_bytes=4))
     assert scene.commit(1, metadata="ääää") is ErrorCode.NONE
     assert scene.commit(2, metadata="ääääa") is ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -86,7 +86,7 @@ def test_a_note_may_be_as_long_as_the_setting_says_in_utf_16_units() -> None:
     assert scene.fetch() == 3
 
 
-def test_a_note_that_is_too_long_refuses_its_own_partition_only() -> None:
+def test_offset_metadata_that_is_too_long_fails_only_its_own_partition() -> None:
     core = GroupCore(GroupConfig(offset_metadata_max_bytes=4), FakeCluster())
     partitions = [
         OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="too long"),
@@ -124,7 +124,7 @@ def test_offsets_survive_a_restart() -> None:
 # --- Fetches.
 
 
-def test_a_group_that_is_not_there_has_no_offsets() -> None:
+def test_a_missing_group_has_no_offsets() -> None:
     scene = Scene()
     assert scene.fetch(group="nowhere") == -1
     assert scene.fetch_all(group="nowhere") == {}
@@ -137,7 +137,7 @@ def test_partitions_without_an_offset_answer_minus_one() -> None:
     assert scene.fetch("other") == -1
 
 
-def test_the_offsets_of_a_topics_namesake_are_not_its_own() -> None:
+def test_a_recreated_topic_does_not_get_offsets_of_its_namesake() -> None:
     scene = Scene()
     scene.commit(3, topic_id=TOPIC_ID)
     assert scene.fetch(topic_id=OTHER_TOPIC_ID) == -1
@@ -145,7 +145,7 @@ def test_the_offsets_of_a_topics_namesake_are_not_its_own() -> None:
     assert scene.fetch() == 3  # This request contains no topic id, only the topic's name.
 
 
-def test_an_offset_committed_without_a_topic_id_belongs_to_whoever_has_the_name() -> None:
+def test_an_offset_committed_without_a_topic_id_belongs_to_the_current_topic_of_that_name() -> None:
     scene = Scene()
     scene.commit(3, topic_id=bytes(16))
     assert scene.fetch(topic_id=OTHER_TOPIC_ID) == 3
@@ -154,7 +154,7 @@ def test_an_offset_committed_without_a_topic_id_belongs_to_whoever_has_the_name(
 # --- Deletions.
 
 
-def test_an_offset_is_deleted_for_good() -> None:
+def test_a_deleted_offset_stays_deleted_after_a_restart() -> None:
     scene = Scene()
     scene.commit(3)
     scene.commit(4, partition=1)
@@ -194,7 +194,7 @@ def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() ->
     assert scene.delete_offset() is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_a_group_that_is_not_there_cannot_forget() -> None:
+def test_deleting_an_offset_of_a_missing_group_is_refused() -> None:
     assert Scene().delete_offset(group="nowhere") is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -212,7 +212,7 @@ def test_no_group_keeps_offsets_of_a_deleted_topic() -> None:
     assert scene.fetch_all(group="two") == {("u", 0): 5}
 
 
-def test_the_offsets_of_a_deleted_topics_namesake_stay() -> None:
+def test_offsets_of_a_topic_with_the_name_of_a_deleted_one_stay() -> None:
     scene = Scene()
     scene.commit(3, topic_id=OTHER_TOPIC_ID)
     scene.turn(lambda core: core.forget_topic("t", TOPIC_ID))

@@ -39,7 +39,7 @@ def test_the_old_member_id_is_fenced() -> None:
     assert scene.heartbeat(old, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_instance_id_that_is_no_members_is_unknown() -> None:
+def test_an_instance_id_without_a_member_is_unknown() -> None:
     scene = Scene()
     static_group(scene, "a")
     assert scene.heartbeat("x", 1, instance="other") is ErrorCode.UNKNOWN_MEMBER_ID
@@ -75,7 +75,7 @@ def test_a_leader_that_comes_back_leads_and_need_not_assign_anew() -> None:
     assert {member.group_instance_id for member in back.answer.members} == {"a", "b"}
 
 
-def test_an_older_leader_that_comes_back_is_told_that_its_old_self_leads() -> None:
+def test_an_older_leader_that_comes_back_rejoins_as_a_follower() -> None:
     """Checks that the former leader rejoins as a follower. As the leader it would compute an assignment that the group
     does not wait for."""
     scene = Scene()
@@ -110,7 +110,7 @@ def test_a_member_that_comes_back_and_changes_the_chosen_protocol_begins_a_rebal
     assert back.answer.protocol_name == "sticky"
 
 
-def test_its_new_member_id_survives_a_restart_of_the_broker() -> None:
+def test_the_new_member_id_survives_a_restart_of_the_broker() -> None:
     scene = Scene()
     static_group(scene, "a", "b")
     back = scene.join(instance="b")
@@ -159,7 +159,7 @@ def test_with_only_absent_static_members_the_join_phase_goes_on() -> None:
     assert back.is_parked
 
 
-def test_a_static_member_that_joins_with_its_member_id_is_a_member_like_any_other() -> None:
+def test_a_static_member_that_joins_with_its_member_id_is_treated_like_a_dynamic_one() -> None:
     scene = Scene()
     leader, follower = static_group(scene, "a", "b")
     assert scene.join(follower, instance="b").answer.generation_id == 1

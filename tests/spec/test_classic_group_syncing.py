@@ -18,7 +18,7 @@ def generation_of(scene: Scene, *clients: str) -> tuple[str, ...]:
 # --- The assignment.
 
 
-def test_everybody_gets_their_part_once_the_leader_has_decided() -> None:
+def test_all_members_get_their_assignment_once_the_leader_has_synced() -> None:
     scene = Scene()
     leader, follower = generation_of(scene, "a", "b")
     waiting = scene.sync(follower, 1)
@@ -104,7 +104,7 @@ def test_the_member_is_checked_before_its_generation_and_that_before_its_protoco
 # --- Members that never request their assignment.
 
 
-def test_members_that_do_not_sync_within_the_rebalance_timeout_are_out() -> None:
+def test_members_that_do_not_sync_within_the_rebalance_timeout_are_removed() -> None:
     scene = Scene()
     asked = [
         scene.join(client=client, session_timeout_ms=100_000, rebalance_timeout_ms=20_000) for client in ("a", "b")
@@ -117,7 +117,7 @@ def test_members_that_do_not_sync_within_the_rebalance_timeout_are_out() -> None
     assert [member.member_id for member in scene.describe().members] == [leader]
 
 
-def test_a_leader_that_does_not_sync_is_out_and_the_others_join_anew() -> None:
+def test_a_leader_that_does_not_sync_is_removed_and_the_others_rejoin() -> None:
     scene = Scene()
     asked = [
         scene.join(client=client, session_timeout_ms=100_000, rebalance_timeout_ms=20_000) for client in ("a", "b")
@@ -171,13 +171,13 @@ def test_a_heartbeat_during_a_rebalance_says_so_and_still_counts() -> None:
     assert scene.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_heartbeat_while_the_assignment_is_awaited_is_fine() -> None:
+def test_a_heartbeat_while_the_assignment_is_awaited_succeeds() -> None:
     scene = Scene()
     (member,) = generation_of(scene, "a")
     assert scene.heartbeat(member, 1) is ErrorCode.NONE
 
 
-def test_whose_heartbeats_are_refused() -> None:
+def test_heartbeats_of_unknown_members_and_old_generations_are_refused() -> None:
     scene = Scene()
     (member,) = scene.come("a")
     assert scene.heartbeat(member, 1, group="nowhere") is ErrorCode.UNKNOWN_MEMBER_ID

@@ -67,7 +67,7 @@ def test_a_dead_group_answers_that_its_coordinator_is_gone_or_that_it_is_not_the
         (GroupState.EMPTY, False, True, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_a_member_that_joins_again(
+def test_a_rejoin_has_the_verdict_of_its_row(
     state: GroupState, is_leader: bool, same_protocols: bool, verdict: GroupVerdict | ErrorCode
 ) -> None:
     assert join_verdict(state, is_leader=is_leader, same_protocols=same_protocols) is verdict

@@ -23,7 +23,7 @@ class TransactionScene(Scene):
         self.core.replay_marker(producer_id, 0, committed=committed)
 
 
-def test_a_pending_offset_is_not_seen() -> None:
+def test_a_pending_offset_is_not_returned() -> None:
     scene = TransactionScene()
     scene.commit(3)
     scene.commit_in_transaction(10)
@@ -47,7 +47,7 @@ def test_a_committed_transactions_offset_counts() -> None:
     assert scene.fetch(require_stable=True) == 10
 
 
-def test_an_aborted_transactions_offset_never_was() -> None:
+def test_an_offset_of_an_aborted_transaction_is_dropped() -> None:
     scene = TransactionScene()
     scene.commit(3)
     scene.commit_in_transaction(10)
@@ -88,7 +88,7 @@ def test_a_marker_of_a_producer_without_offsets_here_does_nothing() -> None:
     assert scene.fetch(require_stable=True) == 3
 
 
-def test_a_transactions_offset_alone_makes_the_group() -> None:
+def test_an_offset_of_a_transaction_creates_the_group() -> None:
     scene = TransactionScene()
     scene.commit_in_transaction(10)
     assert scene.groups() == {GROUP: "Empty"}

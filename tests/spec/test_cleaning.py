@@ -116,7 +116,7 @@ def test_one_log_follows_the_other_the_filthiest_first() -> None:
     assert scene.keys("tidy") == ["a", "b"]
 
 
-def test_half_dirty_is_not_dirty_enough() -> None:
+def test_a_log_at_the_minimum_dirty_ratio_is_not_compacted() -> None:
     scene = Scene()
     scene.compacted()
     scene.write("a", "b")
@@ -145,7 +145,7 @@ def test_a_log_whose_rest_an_open_transaction_keeps_dirty_has_no_pass_that_is_du
     assert scene.cleaner.due_ms([partition], NOW_MS) is None
 
 
-def test_old_files_are_unlinked_after_the_delay_for_whoever_still_reads_them() -> None:
+def test_old_files_are_unlinked_after_a_delay_so_that_readers_can_finish() -> None:
     scene = Scene()
     scene.compacted(file_delete_delay_ms=60_000)
     scene.write("a", "a")
@@ -158,7 +158,7 @@ def test_old_files_are_unlinked_after_the_delay_for_whoever_still_reads_them() -
     assert not [name for name in scene.disk.list_directory("/data/t-0") if name.endswith(".deleted")]
 
 
-def test_it_goes_on_from_the_checkpoint_after_a_restart() -> None:
+def test_cleaning_continues_from_its_checkpoint_after_a_restart() -> None:
     scene = Scene()
     scene.compacted()
     scene.write("a", "a")

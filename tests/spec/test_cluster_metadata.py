@@ -60,7 +60,7 @@ def test_a_new_directory_gets_a_metadata_log_with_the_features_that_are_kept() -
     assert disk.read_bytes(f"{METADATA}/partition.metadata") == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
 
 
-def test_the_broker_is_registered_and_its_epoch_is_the_offset_of_that() -> None:
+def test_the_broker_is_registered_and_its_epoch_is_the_offset_of_the_registration() -> None:
     running = Running(FakeDisk())
     broker = running.metadata.image.brokers[1]
     assert (broker.is_fenced, broker.endpoints) == (False, {"PLAINTEXT": ("localhost", 9092)})
@@ -190,7 +190,7 @@ def test_every_start_is_a_new_epoch_of_the_metadata_log_and_a_new_registration()
     assert second.broker_epoch == again.metadata.broker_epoch
 
 
-def test_an_epoch_that_was_only_announced_is_not_used_again() -> None:
+def test_an_epoch_that_appears_only_in_the_quorum_state_is_not_reused() -> None:
     running = Running(FakeDisk())
     running.stop()
     disk = running.disk
@@ -342,7 +342,7 @@ def test_a_decision_that_refuses_does_not_hinder_the_next() -> None:
     assert running.create("t")[0].error is None
 
 
-def test_producer_ids_come_in_blocks_that_nobody_had_before() -> None:
+def test_blocks_of_producer_ids_are_never_assigned_twice() -> None:
     running = Running(FakeDisk())
     blocks: list[int | KafkaError] = []
     for _ in range(2):

@@ -74,7 +74,7 @@ def test_records_cleaned_before_give_way_to_later_ones() -> None:
     assert log.offsets() == [1, 2]
 
 
-def test_offsets_and_sequences_of_what_is_gone_stay_counted() -> None:
+def test_offsets_and_sequences_of_removed_records_stay_counted() -> None:
     log = CompactedLog()
     log.append(("a", "1"), ("b", "1"), ("a", "2"), ("b", "2"), ("c", "1"), producer_id=7)
     log.append(("c", "2"), ("d", "1"), producer_id=7, sequence=5)
@@ -86,7 +86,7 @@ def test_offsets_and_sequences_of_what_is_gone_stay_counted() -> None:
     assert (second.base_offset, second.record_count) == (5, 2)
 
 
-def test_a_batch_that_loses_nothing_stays_as_it_is() -> None:
+def test_a_batch_without_removed_records_is_not_rewritten() -> None:
     log = CompactedLog()
     log.append(("a", "1"), ("b", "1"), compression=Compression.GZIP)
     before = bytes(log.batches()[0][1])
@@ -145,7 +145,7 @@ def test_a_tombstone_stays_until_its_horizon_and_takes_the_value_at_once() -> No
     assert log.values() == {"b": "1", "c": "1"}
 
 
-def test_the_horizon_takes_the_base_timestamp_and_the_records_keep_theirs() -> None:
+def test_the_delete_horizon_replaces_the_base_timestamp_and_records_keep_their_timestamps() -> None:
     log = CompactedLog()
     log.append(("a", None), ("b", "1"), timestamps=[NOW_MS - 50, NOW_MS - 20])
     log.append(("c", "1"))
@@ -211,7 +211,7 @@ def test_segments_younger_than_the_minimum_lag_wait() -> None:
     assert log.offsets() == [3]
 
 
-def test_the_end_of_the_cleaned_stretch_is_kept_if_only_as_an_empty_batch() -> None:
+def test_the_last_offset_of_the_cleaned_range_is_kept_as_an_empty_batch() -> None:
     log = CompactedLog()
     log.append(("a", "1"))
     log.append((None, "no key"))
@@ -236,7 +236,7 @@ def test_a_full_key_map_ends_the_pass_and_the_next_one_goes_on_from_there() -> N
     assert log.offsets() == list(range(40, 60))
 
 
-def test_a_pass_with_a_full_map_goes_past_what_has_no_keys() -> None:
+def test_a_pass_with_a_full_map_continues_past_records_without_keys() -> None:
     log = CompactedLog()
     log.append(("a", "1"))
     log.append(("b", "aborted"), producer_id=7, transactional=True)
@@ -377,7 +377,7 @@ def test_a_log_below_the_ratio_waits_unless_its_records_are_overdue() -> None:
     assert log.found().wants_cleaning
 
 
-def test_nothing_dirty_nothing_to_do() -> None:
+def test_a_log_without_dirty_segments_needs_no_cleaning() -> None:
     log = CompactedLog()
     log.append(("k", "v"))
     assert not log.found().wants_cleaning, "the active segment does not count"

@@ -52,7 +52,7 @@ def assigned(*replicas: list[int], first: int = 0) -> NewTopic:
         ("a\n", "'a\n' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"),
     ],
 )
-def test_a_name_that_no_topic_can_have(name: str, words: str) -> None:
+def test_an_invalid_topic_name_is_refused(name: str, words: str) -> None:
     assert refusal(image_with(), NewTopic(name)) == (E.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {words}")
 
 
@@ -60,7 +60,7 @@ def test_the_longest_name_is_fine() -> None:
     assert one(image_with(), NewTopic("x" * 249)).error is None
 
 
-def test_a_topic_that_is_there_already() -> None:
+def test_an_existing_topic_is_refused() -> None:
     assert refusal(image_with("t"), NewTopic("t")) == (E.TOPIC_ALREADY_EXISTS, "Topic 't' already exists.")
 
 
@@ -87,19 +87,19 @@ def test_the_metadata_log_is_no_topic() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -2])
-def test_a_number_of_partitions_that_makes_no_sense(count: int) -> None:
+def test_an_invalid_partition_count_is_refused(count: int) -> None:
     answer = refusal(image_with(), NewTopic("t", count))
     assert answer == (E.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
 
 
 @pytest.mark.parametrize("factor", [0, -2])
-def test_a_replication_factor_that_makes_no_sense(factor: int) -> None:
+def test_an_invalid_replication_factor_is_refused(factor: int) -> None:
     answer = refusal(image_with(), NewTopic("t", 1, factor))
     words = "Replication factor must be larger than 0, or -1 to use the default value."
     assert answer == (E.INVALID_REPLICATION_FACTOR, words)
 
 
-def test_more_replicas_than_brokers() -> None:
+def test_more_replicas_than_brokers_are_refused() -> None:
     code, words = refusal(image_with(), NewTopic("t", 1, 3))
     assert code is E.INVALID_REPLICATION_FACTOR
     assert words is not None
@@ -151,7 +151,7 @@ def test_omitted_values_are_the_brokers_defaults() -> None:
         ),
     ],
 )
-def test_an_assignment_that_cannot_be(topic: NewTopic, code: E, words: str) -> None:
+def test_an_impossible_replica_assignment_is_refused(topic: NewTopic, code: E, words: str) -> None:
     assert refusal(image_with(), topic) == (code, words)
 
 
@@ -212,7 +212,7 @@ def test_an_assignment_in_any_order_makes_the_partitions_in_theirs() -> None:
         ),
     ],
 )
-def test_a_setting_that_a_topic_cannot_have(topic: NewTopic, words: str) -> None:
+def test_an_invalid_setting_of_a_topic_is_refused(topic: NewTopic, words: str) -> None:
     assert refusal(image_with(), topic) == (E.INVALID_CONFIG, words)
 
 
@@ -229,11 +229,11 @@ def test_a_setting_that_a_topic_cannot_have(topic: NewTopic, words: str) -> None
         configured(retention_ms="100", local_retention_ms="200"),
     ],
 )
-def test_a_setting_that_looks_odd_and_is_fine(topic: NewTopic) -> None:
+def test_an_unusual_but_valid_setting_is_accepted(topic: NewTopic) -> None:
     assert one(image_with(), topic).error is None
 
 
-def test_of_a_setting_given_twice_the_last_counts() -> None:
+def test_the_last_value_of_a_repeated_setting_counts() -> None:
     topic = NewTopic("t", configs=[("retention.ms", "1"), ("retention.ms", "2")])
     assert one(image_with(), topic).configs == {"retention.ms": "2"}
 
@@ -275,7 +275,7 @@ def test_a_topic_is_recorded_with_its_settings_and_then_its_partitions() -> None
     )
 
 
-def test_nothing_changes_by_deciding() -> None:
+def test_a_decision_alone_does_not_change_the_image() -> None:
     image = image_with("a")
     create(image, [NewTopic("b")])
     assert list(image.topics) == ["a"]
@@ -318,7 +318,7 @@ def test_internal_topics_can_be_created_with_every_value_that_a_start_allows(at_
         assert [result.error for result in create(image_with(), [topic]).response] == [None]
 
 
-def test_why_an_internal_topic_cannot_be_created_is_logged_once_per_cause(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_failure_to_create_an_internal_topic_is_logged_once_per_cause(caplog: pytest.LogCaptureFixture) -> None:
     metadata = Refusing(E.KAFKA_STORAGE_ERROR, "the disk is full")
     creation = TopicCreation(metadata, config_with(), new_topic_id=lambda: bytes(16))  # type: ignore[arg-type]
     for _ in range(3):

@@ -36,7 +36,7 @@ def synonyms(described: DescribedConfig) -> list[tuple[str, str | None, ConfigSo
     return [(synonym.name, synonym.value, synonym.source) for synonym in described.synonyms]
 
 
-def test_a_topics_own_value_comes_before_everything_that_stands_behind_it() -> None:
+def test_the_own_value_of_a_topic_precedes_its_synonyms() -> None:
     config = config_with()
     config.set_dynamic({"log.segment.bytes": "2000000"}, {"log.segment.bytes": "3000000"})
     described = one(describe_topic(config, {"segment.bytes": "4000000"}), "segment.bytes")
@@ -96,14 +96,14 @@ def test_a_broker_shows_every_setting_of_kafka_that_is_not_internal() -> None:
     assert len([one for one in described if not one.name.startswith("odradek.")]) == 350
 
 
-def test_what_cannot_change_while_the_broker_runs_is_read_only() -> None:
+def test_settings_that_cannot_change_at_run_time_are_read_only() -> None:
     described = describe_broker(config_with())
     assert one(described, "node.id").is_read_only
     assert not one(described, "log.retention.ms").is_read_only
     assert not one(described, "listeners").is_read_only
 
 
-def test_passwords_and_settings_that_nobody_knows_are_kept_secret() -> None:
+def test_passwords_and_unknown_settings_are_kept_secret() -> None:
     config = config_with(ssl_keystore_password="secret")
     config.set_dynamic({}, {"foo.bar": "secret too"})
     described = describe_broker(config)
@@ -190,7 +190,7 @@ def recorded() -> Iterator[tuple[int, dict[str, Any], str]]:
 
 
 @needs_oracle
-def test_what_recorded_clients_were_told_is_what_we_tell_them() -> None:
+def test_settings_have_the_recorded_values_and_types_of_kafka() -> None:
     seen = 0
     for version, result, where in recorded():
         shown = {entry["name"]: entry for entry in result["configs"]}

@@ -65,12 +65,14 @@ def test_a_name_given_twice_is_refused_first() -> None:
         (3, [[1, 1]], "The manual partition assignment includes the broker 1 more than once."),
     ],
 )
-def test_new_partitions_cannot_be_put_there(count: int, assignments: list[list[int]], words: str) -> None:
+def test_an_invalid_assignment_of_new_partitions_is_refused(
+    count: int, assignments: list[list[int]], words: str
+) -> None:
     answer = enlarge(image_with("t", partitions=2), PartitionIncrease("t", count, assignments))
     assert answer == [("t", E.INVALID_REPLICA_ASSIGNMENT, words)]
 
 
-def test_more_than_can_be_recorded_at_once() -> None:
+def test_more_new_partitions_than_can_be_recorded_at_once_are_refused() -> None:
     image = image_with("t")
     assert enlarge(image, PartitionIncrease("t", 10_001)) == [("t", None, None)]
     assert enlarge(image, PartitionIncrease("t", 10_002)) == [("t", E.POLICY_VIOLATION, TOO_MANY)]
@@ -125,7 +127,7 @@ def test_a_topic_goes_by_its_name_or_by_its_id() -> None:
     assert not image.topics_by_id
 
 
-def test_topics_that_are_not_there() -> None:
+def test_a_missing_topic_cannot_be_deleted() -> None:
     answers = deletion(image_with("a"), ("none", ZERO), (None, NOBODY))
     assert answers == [
         ("none", ZERO, E.UNKNOWN_TOPIC_OR_PARTITION),
@@ -148,7 +150,7 @@ def test_refused_deletions_come_before_accepted_ones_in_the_response() -> None:
         ([(None, NOBODY), (None, NOBODY)], (None, NOBODY, E.INVALID_REQUEST)),
     ],
 )
-def test_a_wish_must_name_one_topic_once(
+def test_a_deletion_must_name_its_topic_exactly_once(
     wishes: list[tuple[str | None, bytes]], answer: tuple[str | None, bytes, E]
 ) -> None:
     image = image_with("a")

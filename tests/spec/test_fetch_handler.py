@@ -209,7 +209,7 @@ def test_a_fetch_waits_until_its_time_is_over(scene: Scene) -> None:
     assert data(only(reply)) == b""
 
 
-def test_an_append_wakes_it(scene: Scene) -> None:
+def test_an_append_wakes_a_waiting_fetch(scene: Scene) -> None:
     reply = scene.fetch(want())
     scene.write(index=1)
     assert not reply.is_done
@@ -218,7 +218,7 @@ def test_an_append_wakes_it(scene: Scene) -> None:
     assert scene.timers.armed() == []
 
 
-def test_it_waits_for_min_bytes_over_all_partitions(scene: Scene) -> None:
+def test_a_fetch_waits_for_min_bytes_over_all_partitions(scene: Scene) -> None:
     size = scene.write(index=0)
     reply = scene.fetch(want(0), want(1), min_bytes=2 * size)
     assert not reply.is_done
@@ -243,7 +243,7 @@ def test_a_fetch_of_nothing_does_not_wait(scene: Scene) -> None:
     assert answer_of(scene.fetch()).responses == []
 
 
-def test_unknown_partitions_alone_do_not_make_it_wait_but_beside_others_it_does(scene: Scene) -> None:
+def test_a_fetch_of_only_unknown_partitions_does_not_wait(scene: Scene) -> None:
     alone = only(scene.fetch(want(99)))
     assert alone.error_code == E.UNKNOWN_TOPIC_OR_PARTITION.value
     assert alone.aborted_transactions == []
@@ -327,7 +327,7 @@ def test_a_reader_with_a_diverging_log_gets_the_diverging_epoch(
         assert data(answer) == b""
 
 
-def test_a_parted_history_has_null_for_aborted_transactions_even_in_read_committed(scene: Scene) -> None:
+def test_a_diverging_log_has_null_for_aborted_transactions_even_in_read_committed(scene: Scene) -> None:
     answer = only(scene.fetch(want(offset=1, last_fetched_epoch=0), read_committed=True, max_wait_ms=0))
     assert answer.diverging_epoch is not None
     assert answer.aborted_transactions is None
@@ -374,7 +374,7 @@ def test_a_session_gets_inconsistent_topic_id_after_its_topic_was_recreated(scen
     assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch ignores the topic ids of the session.
 
 
-def test_a_session_that_names_its_partition_again_is_told_the_same(scene: Scene) -> None:
+def test_a_session_that_names_its_partition_again_gets_inconsistent_topic_id_too(scene: Scene) -> None:
     old = scene.topic("again").topic_id
     begun = in_session(scene, old)
     scene.delete_topic("again")
@@ -383,7 +383,7 @@ def test_a_session_that_names_its_partition_again_is_told_the_same(scene: Scene)
     assert only(reply, 13).error_code == E.INCONSISTENT_TOPIC_ID.value
 
 
-def test_a_session_of_a_partition_that_the_topic_has_no_longer_is_told_that_it_is_unknown(scene: Scene) -> None:
+def test_a_session_gets_unknown_partition_if_the_topic_no_longer_has_it(scene: Scene) -> None:
     old = scene.topic("again", 2).topic_id
     begun = on_the_wire(scene.fetch(want(1), topic_id=old, version=13, max_wait_ms=0, session=(0, 0)), 13)
     scene.delete_topic("again")
@@ -391,7 +391,7 @@ def test_a_session_of_a_partition_that_the_topic_has_no_longer_is_told_that_it_i
     assert next_of(scene, begun) is E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_session_that_never_knew_the_topic_is_told_of_its_id(scene: Scene) -> None:
+def test_a_session_of_an_unknown_topic_gets_unknown_topic_id(scene: Scene) -> None:
     begun = on_the_wire(scene.fetch(want(), topic_id=bytes(range(16)), version=13, max_wait_ms=0, session=(0, 0)), 13)
     assert begun.session_id > 0
     assert next_of(scene, begun) is E.UNKNOWN_TOPIC_ID
@@ -477,7 +477,7 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread() -> None:
     assert len(data(only(reply))) == size
 
 
-def test_a_follower_that_nobody_knows_is_turned_away(scene: Scene) -> None:
+def test_a_fetch_with_an_unknown_replica_id_is_refused(scene: Scene) -> None:
     """Checks that a follower is refused, because each partition has only one replica. A Kafka cluster with one broker
     gives the same answer for every replica id."""
     scene.write()
@@ -486,7 +486,7 @@ def test_a_follower_that_nobody_knows_is_turned_away(scene: Scene) -> None:
         assert answer.error_code == E.NOT_LEADER_OR_FOLLOWER.value
 
 
-def test_a_follower_is_told_which_topic_is_unknown(scene: Scene) -> None:
+def test_a_follower_gets_unknown_topic_id_for_an_unknown_topic(scene: Scene) -> None:
     scene.write()
     unknown = bytes(range(16))
     answer = only(scene.fetch(want(), topic_id=unknown, version=18, replica_id=2), 18)

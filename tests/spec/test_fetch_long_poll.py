@@ -38,7 +38,7 @@ class Fetch:
         )
 
 
-def test_one_byte_is_enough_by_default() -> None:
+def test_one_byte_wakes_a_fetch_by_default() -> None:
     place = Place()
     fetch = Fetch(place)
     place.append(1)
@@ -54,7 +54,7 @@ def test_bytes_of_all_partitions_add_up() -> None:
     assert fetch.events == ["look"]
 
 
-def test_it_is_woken_once_until_it_has_looked() -> None:
+def test_a_fetch_is_woken_once_until_it_has_looked() -> None:
     one, other = Place(), Place()
     fetch = Fetch(one, other)
     assert [fetch.wait.count_appended(1), fetch.wait.count_appended(1)] == [True, False]
@@ -73,7 +73,7 @@ def test_a_look_that_found_less_than_was_appended_waits_for_the_rest() -> None:
     assert fetch.events == ["look", "look"]
 
 
-def test_its_time_is_over_after_max_wait_and_not_before() -> None:
+def test_a_fetch_times_out_exactly_after_max_wait() -> None:
     fetch = Fetch(Place(), max_wait_ms=500)
     fetch.timers.advance(499)
     assert fetch.events == []
@@ -86,7 +86,7 @@ def test_there_is_one_timer_however_many_partitions() -> None:
     assert fetch.timers.armed() == [500]
 
 
-def test_nothing_happens_after_its_end() -> None:
+def test_nothing_happens_after_the_end_of_a_fetch() -> None:
     place = Place()
     fetch = Fetch(place)
     fetch.wait.end()

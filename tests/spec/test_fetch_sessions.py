@@ -130,7 +130,7 @@ def test_a_partition_with_news_is_sent(news: Answer) -> None:
     assert incremental(cache, session_id, 1).finish([Answer(), news], 0).sent == [1]
 
 
-def test_a_new_high_watermark_is_told_once() -> None:
+def test_a_new_high_watermark_is_sent_once() -> None:
     cache = sessions()
     session_id = established(cache, at("a"))
     assert incremental(cache, session_id, 1).finish([Answer(high_watermark=12)], 0).sent == [0]
@@ -202,7 +202,7 @@ def test_a_session_cannot_change_from_names_to_ids() -> None:
     refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, cache, session_id, 1, NamedBy.TOPIC_ID)
 
 
-def test_an_answer_that_was_overtaken_by_another_fetch_of_its_session_is_an_error() -> None:
+def test_a_waiting_fetch_fails_if_another_fetch_of_its_session_overtakes_it() -> None:
     cache = sessions()
     session_id = established(cache, at("a"))
     parked = incremental(cache, session_id, 1)
@@ -226,7 +226,7 @@ def test_without_room_the_client_goes_on_without_a_session() -> None:
     assert established(cache, at("b"), at("c")) == NO_SESSION_ID
 
 
-def test_no_room_at_all_is_a_setting() -> None:
+def test_a_cache_of_size_0_opens_no_sessions() -> None:
     assert established(sessions(0), at("a")) == NO_SESSION_ID
 
 
@@ -238,7 +238,7 @@ def test_an_idle_session_makes_room() -> None:
     refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, cache, first, 1, NamedBy.TOPIC_NAME)
 
 
-def test_the_idle_one_is_the_one_that_was_used_longest_ago() -> None:
+def test_the_least_recently_used_session_is_evicted() -> None:
     cache = sessions(2, 5, 6, 7)
     first, second = established(cache, at("a")), established(cache, at("b"))
     incremental(cache, first, 1, now_ms=EVICTION_MS)

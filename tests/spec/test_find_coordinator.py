@@ -49,7 +49,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_the_first_question_about_a_group_makes_the_offsets_topic_and_waits_for_it(scene: Scene) -> None:
+def test_the_first_find_coordinator_of_a_group_creates_the_offsets_topic_and_waits_for_it(scene: Scene) -> None:
     answer = scene.ask(3, "g")
     assert scene.asked_for == [GROUP_OFFSETS]
     assert isinstance(answer, Deferred)
@@ -76,7 +76,7 @@ def test_each_key_is_answered_for_itself_from_version_4_on(scene: Scene) -> None
 
 
 @pytest.mark.parametrize(("version", "message"), [(0, ""), (1, "NONE"), (3, "NONE")])
-def test_versions_1_to_3_say_that_nothing_is_wrong(scene: Scene, version: int, message: str) -> None:
+def test_versions_1_to_3_have_an_error_message_of_none(scene: Scene, version: int, message: str) -> None:
     scene.scene.topic(GROUP_OFFSETS, 3)
     assert scene.ask(version, "g").error_message == message
 
@@ -105,7 +105,7 @@ def test_share_partitions_are_asked_for_by_name_from_version_6_on(
     assert found.error_code == code.value
 
 
-def test_the_first_question_about_a_share_partition_makes_the_state_topic(scene: Scene) -> None:
+def test_the_first_find_coordinator_of_a_share_partition_creates_the_state_topic(scene: Scene) -> None:
     answer = scene.ask(6, SHARE_PARTITION, key_type=SHARE)
     assert scene.asked_for == [SHARE_GROUP_STATE]
     scene.scene.topic(SHARE_GROUP_STATE, 3)

@@ -146,7 +146,7 @@ def append(scene: TxnShareBroker, producer: Producer, topic: str = "out", sequen
     scene.settle()
 
 
-def test_the_tests_here_name_every_transactional_metric_of_the_page() -> None:
+def test_this_module_tests_every_transactional_metric_of_the_page() -> None:
     text = PAGE.read_text()
     section = text[text.index("## Transactions") :]
     named = {
@@ -272,7 +272,7 @@ def test_pending_records_are_shown_by_share_partition_and_transaction(scene: Txn
     assert pending(scene) == 5
 
 
-def test_however_many_share_partitions_wait_a_scrape_has_some_rows_and_the_whole_number(scene: TxnShareBroker) -> None:
+def test_a_scrape_has_a_limited_number_of_share_partitions_and_the_total(scene: TxnShareBroker) -> None:
     count = MAX_PENDING + 30
     topic = scene.shared_topic("T", partition_count=count)
     for index in range(count):

@@ -84,7 +84,7 @@ def test_a_duplicate_fails_with_its_original(scene: Scene) -> None:
     assert scene.values() == []
 
 
-def test_what_a_coordinator_appends_now_stands_behind_what_was_staged_before(scene: Scene) -> None:
+def test_records_that_a_coordinator_appends_follow_batches_that_were_staged_earlier(scene: Scene) -> None:
     staged = scene.append(b"a")
     appended = scene.partition.append_now(batch(b"b"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
     assert appended.base_offset == 1

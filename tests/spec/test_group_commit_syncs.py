@@ -62,7 +62,7 @@ def test_with_flush_messages_1_nothing_is_read_before_its_fsync() -> None:
     assert scene.values() == [b"a", b"b"]
 
 
-def test_what_was_read_with_flush_messages_1_survives_a_power_failure() -> None:
+def test_records_that_were_read_with_flush_messages_1_survive_a_power_failure() -> None:
     scene = Scene(flush_messages=1)
     scene.disk.sync_directory("/")
     for value in (b"a", b"b", b"c"):
@@ -141,7 +141,7 @@ def test_with_flush_messages_1_a_marker_decides_nothing_before_its_fsync() -> No
     assert (log.last_stable_offset, log.high_watermark) == (3, 3)
 
 
-def test_with_flush_messages_3_what_needs_no_fsync_is_read_at_once() -> None:
+def test_with_flush_messages_3_records_that_need_no_fsync_are_read_at_once() -> None:
     scene = Scene(flush_messages=3)
     for value in (b"a", b"b", b"c"):
         scene.append(value)
@@ -181,7 +181,7 @@ def test_logs_are_synced_beside_one_another_and_the_next_group_of_one_waits_for_
     assert outcomes == [[None]] * 4
 
 
-def test_what_is_written_while_a_sync_waits_for_a_thread_is_part_of_it() -> None:
+def test_batches_written_while_a_sync_waits_for_a_thread_are_part_of_the_sync() -> None:
     scene, append = several(PARALLEL_SYNCS + 1)
     outcomes = [append(index) for index in range(PARALLEL_SYNCS + 1)]
     scene.tick.run()
@@ -234,7 +234,7 @@ def test_flush_messages_3_syncs_every_third_record() -> None:
     assert third == [None]
 
 
-def test_a_failed_fsync_fails_all_that_waited_for_it_and_the_log_for_good() -> None:
+def test_a_failed_fsync_fails_all_waiting_appends_and_the_log_permanently() -> None:
     scene = Scene(flush_messages=1)
     first = scene.append(b"a")
     scene.scene.tick.run()
@@ -249,7 +249,7 @@ def test_a_failed_fsync_fails_all_that_waited_for_it_and_the_log_for_good() -> N
     assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_what_was_readable_before_a_failed_fsync_stays_readable() -> None:
+def test_records_that_were_readable_before_a_failed_fsync_stay_readable() -> None:
     scene = Scene(flush_messages=1)
     scene.append(b"a")
     scene.scene.settle()
@@ -278,14 +278,14 @@ def test_one_partition_whose_fsync_fails_does_not_fail_the_others(partitions: in
     assert all(each == [None] for each, has_failed in zip(outcomes, failures, strict=True) if not has_failed)
 
 
-def test_when_durable_answers_at_once_where_no_fsync_is_asked_for(scene: Scene) -> None:
+def test_when_durable_answers_at_once_if_no_fsync_is_required(scene: Scene) -> None:
     appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
     outcomes: Outcomes = []
     scene.partition.when_durable(appended.last_offset + 1, outcomes.append)
     assert outcomes == [None]
 
 
-def test_when_durable_waits_for_the_fsync_where_one_is_asked_for() -> None:
+def test_when_durable_waits_for_a_required_fsync() -> None:
     scene = Scene(flush_messages=1)
     appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
     outcomes: Outcomes = []
@@ -295,7 +295,7 @@ def test_when_durable_waits_for_the_fsync_where_one_is_asked_for() -> None:
     assert outcomes == [None]
 
 
-def test_an_external_coordinator_may_ask_for_an_fsync_whatever_the_settings_say(scene: Scene) -> None:
+def test_an_external_coordinator_may_request_an_fsync_whatever_the_settings(scene: Scene) -> None:
     appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
     outcomes: Outcomes = []
     scene.partition.when_durable(appended.last_offset + 1, outcomes.append, must_sync=True)
@@ -306,7 +306,7 @@ def test_an_external_coordinator_may_ask_for_an_fsync_whatever_the_settings_say(
     assert outcomes == [None, None]
 
 
-def test_who_asks_for_what_is_being_synced_already_causes_no_second_fsync(scene: Scene) -> None:
+def test_a_request_for_an_fsync_that_is_running_causes_no_second_one(scene: Scene) -> None:
     appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
     outcomes: Outcomes = []
     for _ in range(3):
@@ -338,7 +338,7 @@ def test_a_batch_of_a_two_phase_commit_waits_for_the_fsync_and_the_one_beside_it
     assert waiting == [None]
 
 
-def test_sent_again_it_is_not_answered_before_the_original_is_synced(scene: Scene) -> None:
+def test_a_repeated_batch_is_not_acknowledged_before_the_original_is_synced(scene: Scene) -> None:
     scene.scene.two_phase.ids.add(TWO_PHASE)
     first = in_transaction(scene, TWO_PHASE)
     scene.scene.tick.run()
@@ -349,7 +349,7 @@ def test_sent_again_it_is_not_answered_before_the_original_is_synced(scene: Scen
     assert (first, again) == ([None], [None])
 
 
-def test_while_transactional_ids_are_being_loaded_any_transaction_may_be_such_a_one(scene: Scene) -> None:
+def test_while_transactional_ids_are_loaded_every_transaction_waits_for_the_fsync(scene: Scene) -> None:
     scene.scene.two_phase.are_all_known = False
     outcomes = in_transaction(scene, ORDINARY)
     scene.scene.tick.run()
@@ -358,7 +358,7 @@ def test_while_transactional_ids_are_being_loaded_any_transaction_may_be_such_a_
     assert outcomes == [None]
 
 
-def test_if_its_fsync_fails_the_producer_learns_it(scene: Scene) -> None:
+def test_a_failed_fsync_of_a_two_phase_commit_is_reported_to_the_producer(scene: Scene) -> None:
     scene.scene.two_phase.ids.add(TWO_PHASE)
     outcomes = in_transaction(scene, TWO_PHASE)
     scene.scene.tick.run()

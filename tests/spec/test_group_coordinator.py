@@ -70,7 +70,7 @@ def test_a_group_id_is_hashed_as_java_does(group_id: str, number: int) -> None:
     assert java_hash(group_id) == number
 
 
-async def test_before_the_topic_is_made_nobody_coordinates() -> None:
+async def test_without_the_offsets_topic_the_broker_is_not_the_coordinator() -> None:
     scene = Scene()
     assert code_of_commit(scene.commit(1)) is ErrorCode.NOT_COORDINATOR
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
@@ -86,7 +86,7 @@ async def test_an_empty_partition_is_served_as_soon_as_the_topic_is_there() -> N
     assert [group.group_id for group in (await scene.ask(ListGroupsRequest(), 4)).groups] == ["g"]
 
 
-async def test_an_empty_partition_takes_no_shard_before_somebody_asks_for_it() -> None:
+async def test_an_empty_partition_gets_a_shard_only_on_its_first_request() -> None:
     scene = Scene()
     await scene.make_offsets_topic()
     assert list(scene.groups.shards) == []
@@ -107,7 +107,7 @@ async def test_another_coordinator_loads_an_empty_partition_that_nobody_has_aske
     assert code_of_commit(scene.commit(1, group="g")) is ErrorCode.NONE
 
 
-async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine() -> None:
+async def test_a_loading_partition_answers_load_in_progress_except_to_heartbeats() -> None:
     before = Scene()
     await before.make_offsets_topic()
     before.commit(1)
@@ -260,7 +260,7 @@ async def test_a_client_without_an_id_is_one_with_an_empty_id() -> None:
     assert scene.join(4, client_id=None).member_id == "-00000000-0000-0000-0000-000000000001"
 
 
-async def test_before_version_3_the_leaving_members_code_is_the_whole_answer() -> None:
+async def test_before_version_3_the_error_of_the_leaving_member_is_at_the_top_level() -> None:
     scene = Scene()
     await scene.make_offsets_topic()
     scene.join(4)
@@ -268,13 +268,13 @@ async def test_before_version_3_the_leaving_members_code_is_the_whole_answer() -
     assert (answer.error_code, answer.members) == (ErrorCode.UNKNOWN_MEMBER_ID.value, [])
 
 
-async def test_from_version_5_on_a_sync_has_to_say_its_protocol() -> None:
+async def test_from_version_5_on_a_sync_has_to_name_its_protocol() -> None:
     scene = Scene()
     with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
         scene.ask(SyncGroupRequest(group_id="g", protocol_type="consumer"), 5)
 
 
-async def test_a_commit_answers_for_every_partition_whoever_refuses_it() -> None:
+async def test_a_commit_response_has_every_partition_whether_broker_or_group_refuses_it() -> None:
     scene = Scene()
     await scene.make_offsets_topic()
     topics = [
@@ -314,7 +314,9 @@ async def test_topic_ids_stand_for_names_from_version_10_on() -> None:
 
 
 @pytest.mark.parametrize(("version", "where"), [(1, "partitions"), (2, "top"), (7, "top"), (8, "group")])
-async def test_where_an_error_of_the_group_stands_in_an_offset_fetch(version: int, where: str) -> None:
+async def test_an_error_of_the_group_is_at_the_level_that_the_version_of_offset_fetch_requires(
+    version: int, where: str
+) -> None:
     scene = Scene()
     code = ErrorCode.NOT_COORDINATOR.value
     if version >= 8:
@@ -408,7 +410,7 @@ async def test_an_offset_delete_does_not_compare_its_partitions_with_one_another
         ([(8, 0), (9, 0)], [("t", [(8, 3), (9, 3), (0, 0), (0, 0)])]),
     ],
 )
-async def test_an_offset_delete_answers_each_mention_and_joins_topics_where_it_refuses(
+async def test_an_offset_delete_answers_each_partition_entry_and_merges_topics_if_it_is_refused(
     entries: list[tuple[int, ...]], expected: list[tuple[str, list[tuple[int, int]]]]
 ) -> None:
     scene = Scene()

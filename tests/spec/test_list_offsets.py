@@ -189,7 +189,7 @@ def test_the_leader_epoch_that_the_client_knows_is_checked(scene: Scene, epoch: 
     assert scene.ask(LATEST, known_epoch=epoch)[0] is code
 
 
-def test_unknown_partitions_are_said_so(scene: Scene) -> None:
+def test_unknown_partitions_are_refused(scene: Scene) -> None:
     assert scene.ask(LATEST, topic="none") == (E.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
     assert scene.ask(LATEST, index=9) == (E.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
 
@@ -232,7 +232,7 @@ def test_a_request_searches_one_partition_after_the_other(scene: Scene) -> None:
     assert [topic.partitions[0].offset for topic in reply.outcome().topics] == [0, -1]
 
 
-def test_what_a_client_that_left_has_not_been_told_is_not_searched(scene: Scene) -> None:
+def test_remaining_partitions_of_a_disconnected_client_are_not_searched(scene: Scene) -> None:
     searching(scene).abandon()
     scene.workers.finish_one()
     assert not scene.workers.jobs

@@ -186,14 +186,14 @@ def test_an_answer_has_no_more_entries_than_its_memory_allows() -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_what_clients_have_stored_counts_with_its_size() -> None:
+def test_data_that_clients_have_stored_count_with_their_size() -> None:
     entries = AnswerEntries()
     entries.add(1, BYTES_OF_AN_ENTRY * (MAX_SLICED_ENTRIES - 1))
     with pytest.raises(KafkaError):
         entries.add(0, BYTES_OF_AN_ENTRY)
 
 
-def test_a_group_that_is_named_very_often_is_not_answered_as_often(broker: InProcessBroker) -> None:
+def test_a_request_that_names_one_group_very_often_is_refused(broker: InProcessBroker) -> None:
     """Checks that a request of 10 KB that names a group very often is refused, because its response would have 60
     MB."""
     connection = broker.connection("User:somebody")

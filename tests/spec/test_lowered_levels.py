@@ -91,7 +91,7 @@ def test_other_features_leave_no_snapshot() -> None:
     assert snapshots(disk_of(running)) == []
 
 
-def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itself() -> None:
+def test_each_lowered_feature_leaves_its_own_snapshot() -> None:
     """Checks that each lowered level leaves its own snapshot. Kafka 4.4.0 knows share.version 2, so it can start from
     the first snapshot. Kafka 4.3.1 needs the second one."""
     running = raised()
@@ -181,7 +181,7 @@ def test_records_without_meaning_here_are_repeated_byte_for_byte() -> None:
     assert written.name == "00000000000000000005-0000000003.checkpoint"
 
 
-def test_transactions_lose_their_brackets_and_aborted_ones_everything() -> None:
+def test_snapshots_drop_transaction_markers_and_records_of_aborted_transactions() -> None:
     kept, lost = topic_records("kept"), topic_records("lost")
     log = a_log(
         [share_version(1), BeginTransactionRecord(), *kept, EndTransactionRecord()],
@@ -190,7 +190,7 @@ def test_transactions_lose_their_brackets_and_aborted_ones_everything() -> None:
     assert repeated(snapshot_without_left_levels([log]).content) == encoded(share_version(1), *kept)
 
 
-def test_what_the_quorum_is_told_is_kept_as_it_was_told_last() -> None:
+def test_the_snapshot_keeps_the_last_control_records_of_the_quorum() -> None:
     def control_batch(kind: ControlType, value: bytes, at: int) -> bytes:
         key = b"\0\0" + kind.value.to_bytes(2, "big")
         return bytes(build_batch([NewRecord(key, value, 7)], base_offset=at, is_control=True, leader_epoch=3))

@@ -50,7 +50,7 @@ def test_a_decision_in_slices_may_be_a_refusal() -> None:
     assert second.is_done
 
 
-def test_a_broker_that_stops_leaves_a_decision_that_is_not_made() -> None:
+def test_a_broker_that_stops_drops_an_unfinished_decision() -> None:
     turns: list[Callable[[], None]] = []
     disk = FakeDisk()
     running = Running(disk, later=turns.append)

@@ -62,7 +62,7 @@ def only(response: MetadataResponse) -> MetadataResponseTopic:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_is_told_with_its_partitions_and_their_leader(scene: BrokerScene, version: int) -> None:
+def test_a_topic_is_returned_with_its_partitions_and_their_leader(scene: BrokerScene, version: int) -> None:
     topic = only(ask(scene, "a", version=version))
     assert (topic.error_code, topic.name) == (0, "a")
     partitions = [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions]
@@ -72,7 +72,7 @@ def test_a_topic_is_told_with_its_partitions_and_their_leader(scene: BrokerScene
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_broker_is_told_by_the_listener_that_was_asked(scene: BrokerScene, version: int) -> None:
+def test_the_broker_is_returned_with_the_address_of_the_requested_listener(scene: BrokerScene, version: int) -> None:
     response = ask(scene, "a", version=version)
     assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [(1, "localhost", 9092)]
     if version >= 1:
@@ -81,7 +81,7 @@ def test_the_broker_is_told_by_the_listener_that_was_asked(scene: BrokerScene, v
         assert response.cluster_id == "cluster"
 
 
-def test_all_topics_are_asked_for_with_null_and_in_version_0_with_an_empty_list(scene: BrokerScene) -> None:
+def test_null_means_all_topics_and_in_version_0_an_empty_list_does(scene: BrokerScene) -> None:
     assert set(codes(ask(scene, everything=True))) == {"a", "b"}
     assert set(codes(ask(scene, version=0))) == {"a", "b"}
     assert codes(ask(scene, version=1)) == {}
@@ -99,14 +99,14 @@ class ComparedName(str):
     __hash__ = str.__hash__
 
 
-def test_names_that_nobody_knows_are_not_compared_with_one_another(scene: BrokerScene) -> None:
+def test_unknown_names_are_not_compared_with_one_another(scene: BrokerScene) -> None:
     names = [ComparedName(f"unknown-{number}") for number in range(100)]
     ComparedName.comparisons = 0
     assert set(codes(ask(scene, *names)).values()) == {E.UNKNOWN_TOPIC_OR_PARTITION}
     assert ComparedName.comparisons < 20 * len(names)
 
 
-def test_a_topic_named_twice_is_told_once(scene: BrokerScene) -> None:
+def test_a_topic_named_twice_is_returned_once(scene: BrokerScene) -> None:
     assert [topic.name for topic in ask(scene, "a", "b", "a").topics] == ["a", "b"]
 
 
@@ -123,14 +123,14 @@ def test_a_client_may_ask_not_to_create_anything_from_version_4_on(scene: Broker
     assert scene.created == (["new"] if allow else [])
 
 
-def test_the_broker_may_be_told_not_to_create_anything() -> None:
+def test_the_broker_creates_no_topic_if_auto_creation_is_off() -> None:
     scene = BrokerScene(FakeDisk(), "/data", auto_create_topics_enable=False)
     assert codes(ask(scene, "new")) == {"new": E.UNKNOWN_TOPIC_OR_PARTITION}
     assert scene.created == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "bad name!", "x" * 250])
-def test_a_name_that_no_topic_can_have_is_said_so(scene: BrokerScene, name: str) -> None:
+def test_an_invalid_topic_name_gets_invalid_topic(scene: BrokerScene, name: str) -> None:
     assert codes(ask(scene, name)) == {name: E.INVALID_TOPIC_EXCEPTION}
     assert scene.created == []
 
@@ -141,20 +141,22 @@ def test_internal_topics_are_marked_and_created_too(scene: BrokerScene) -> None:
     assert scene.created == ["__consumer_offsets"]
 
 
-def test_topics_by_id(scene: BrokerScene) -> None:
+def test_topics_are_returned_by_id(scene: BrokerScene) -> None:
     topic_id = scene.image.topics["a"].topic_id
     assert codes(by_id(scene, topic_id, UNKNOWN_ID)) == {"a": E.NONE, None: E.UNKNOWN_TOPIC_ID}
     assert [topic.topic_id for topic in by_id(scene, UNKNOWN_ID).topics] == [UNKNOWN_ID]
 
 
-def test_with_one_topic_id_names_are_not_looked_at(scene: BrokerScene) -> None:
+def test_names_are_ignored_if_the_request_has_a_topic_id(scene: BrokerScene) -> None:
     """Checks that the broker, like Kafka, ignores the names in a request that contains a topic id. Clients send either
     ids or names."""
     assert codes(by_id(scene, UNKNOWN_ID, name="a")) == {None: E.UNKNOWN_TOPIC_ID}
 
 
 @pytest.mark.parametrize(("version", "is_refused"), [(10, True), (11, True), (12, False)])
-def test_topic_ids_in_requests_came_later_than_in_answers(scene: BrokerScene, version: int, is_refused: bool) -> None:
+def test_topic_ids_in_requests_are_refused_before_version_12(
+    scene: BrokerScene, version: int, is_refused: bool
+) -> None:
     topic_id = scene.image.topics["a"].topic_id
     if is_refused:
         with pytest.raises(KafkaError) as refusal:
@@ -170,7 +172,7 @@ def test_neither_name_nor_id_is_refused(scene: BrokerScene) -> None:
     assert refusal.value.code is E.INVALID_REQUEST
 
 
-def test_a_partition_without_a_leader_is_said_so(scene: BrokerScene) -> None:
+def test_a_partition_without_a_leader_gets_leader_not_available(scene: BrokerScene) -> None:
     topic_id = scene.image.topics["b"].topic_id
     scene.image.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1))
     (partition,) = only(ask(scene, "b")).partitions
@@ -186,9 +188,7 @@ def fence_a_follower(scene: BrokerScene, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_replicas_of_a_broker_that_does_not_run_are_offline_and_missing_in_version_0(
-    scene: BrokerScene, version: int
-) -> None:
+def test_replicas_of_a_stopped_broker_are_offline_and_missing_in_version_0(scene: BrokerScene, version: int) -> None:
     fence_a_follower(scene, "b")
     (partition,) = only(ask(scene, "b", version=version)).partitions
     code, replicas = (E.REPLICA_NOT_AVAILABLE, [1]) if version == 0 else (E.NONE, [2, 1])
@@ -198,7 +198,7 @@ def test_replicas_of_a_broker_that_does_not_run_are_offline_and_missing_in_versi
 
 
 @pytest.mark.parametrize("version", range(8, 14))
-def test_authorized_operations_are_told_when_they_are_asked_for(scene: BrokerScene, version: int) -> None:
+def test_authorized_operations_are_returned_on_request(scene: BrokerScene, version: int) -> None:
     assert only(ask(scene, "a", version=version)).topic_authorized_operations == NOT_ASKED_FOR
     told = ask(scene, "a", version=version, include_topic_authorized_operations=True)
     assert only(told).topic_authorized_operations == ALL_TOPIC_OPERATIONS
@@ -207,7 +207,7 @@ def test_authorized_operations_are_told_when_they_are_asked_for(scene: BrokerSce
         assert cluster.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
 
 
-def test_operations_are_told_of_topics_that_are_not_there(scene: BrokerScene) -> None:
+def test_authorized_operations_are_returned_for_missing_topics(scene: BrokerScene) -> None:
     told = ask(scene, "nobody", "a b", include_topic_authorized_operations=True)
     assert codes(told) == {"nobody": E.UNKNOWN_TOPIC_OR_PARTITION, "a b": E.INVALID_TOPIC_EXCEPTION}
     assert {topic.topic_authorized_operations for topic in told.topics} == {ALL_TOPIC_OPERATIONS}
@@ -234,7 +234,7 @@ def page(
     return told, None if next_cursor is None else (next_cursor.topic_name, next_cursor.partition_index)
 
 
-def test_a_page_tells_offline_replicas_and_has_no_error_where_nobody_leads(scene: BrokerScene) -> None:
+def test_a_page_lists_offline_replicas_and_has_no_error_without_a_leader(scene: BrokerScene) -> None:
     fence_a_follower(scene, "b")
     topic_id = scene.image.topics["b"].topic_id
     scene.image.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1))
@@ -258,7 +258,7 @@ A, B = ("a", [0, 1]), ("b", [0])
         (-1, [("a", [0])], ("a", 1)),
     ],
 )
-def test_a_page_holds_as_many_partitions_as_asked_for_and_at_least_one(
+def test_a_page_has_the_requested_number_of_partitions_and_at_least_one(
     scene: BrokerScene, limit: int, told: Page, next_cursor: tuple[str, int] | None
 ) -> None:
     assert page(scene, "b", "a", limit=limit) == (told, next_cursor)
@@ -283,7 +283,7 @@ def test_unknown_topics_cost_nothing_but_a_page_ends_before_them_when_it_is_full
     assert page(scene, "Z", "b", "c", limit=1) == ([("Z", []), B], ("c", 0))
 
 
-def test_going_page_by_page_tells_every_partition_once(scene: BrokerScene) -> None:
+def test_the_pages_together_contain_every_partition_once(scene: BrokerScene) -> None:
     cursor, seen = None, []
     while True:
         told, cursor = page(scene, limit=1, cursor=cursor)

@@ -178,7 +178,7 @@ def test_a_broker_that_stops_publishes_the_rest_first() -> None:
     assert len(many.listener.heard) == len(many.names)
 
 
-def test_what_a_thread_can_do_for_new_records_is_done_once_they_are_durable_and_before_they_are_published() -> None:
+def test_threads_prepare_durable_records_before_they_are_published() -> None:
     disk = FakeDisk()
     running = Running(disk)
     prepared: list[tuple[int, list[str]]] = []
@@ -196,7 +196,7 @@ def test_what_a_thread_can_do_for_new_records_is_done_once_they_are_durable_and_
 
 
 @pytest.mark.parametrize("how", ["done", "failed"])
-def test_what_a_listener_has_to_write_first_holds_up_the_next_decision_and_no_answer(how: str) -> None:
+def test_a_write_of_a_listener_delays_the_next_decision_but_no_response(how: str) -> None:
     running = Running(FakeDisk())
     running.create("t")
     written: Deferred[int] = Deferred()

@@ -78,18 +78,18 @@ WITH_MEMBER = [group_epoch(3), member("m", "t"), target_epoch(3), assigned("m", 
         ([assigned("m", 3), group_epoch(3), target_epoch(3), member("m", "t")], "Stable"),
     ],
 )
-def test_its_state_follows_from_its_records(records: list[CoordinatorRecord], state: str) -> None:
+def test_the_state_of_a_modern_group_follows_from_its_records(records: list[CoordinatorRecord], state: str) -> None:
     assert Scene(records=records).groups() == {GROUP: state}
 
 
-def test_it_is_listed_with_its_type_and_not_described_as_a_classic_group() -> None:
+def test_a_consumer_group_is_listed_with_its_type_and_not_described_as_a_classic_group() -> None:
     scene = Scene(records=EMPTY)
     (listed,) = scene.core.list_groups([], ["consumer"])
     assert (listed.group_type, listed.protocol_type) == ("consumer", "consumer")
     assert scene.describe().error_message == f"Group {GROUP} is not a classic group."
 
 
-def test_its_offsets_are_served_whether_they_come_before_or_behind_its_records() -> None:
+def test_offsets_of_a_consumer_group_are_loaded_before_or_after_its_other_records() -> None:
     scene = Scene(records=EMPTY)
     assert scene.commit(7) is ErrorCode.NONE
     offset = scene.log.pop()
@@ -99,7 +99,7 @@ def test_its_offsets_are_served_whether_they_come_before_or_behind_its_records()
     assert [listed.group_type for listed in scene.core.list_groups([], [])] == ["consumer"]
 
 
-def test_only_its_members_commit_and_fetch_in_a_members_name() -> None:
+def test_only_members_of_a_consumer_group_commit_and_fetch_with_a_member_id() -> None:
     scene = Scene(records=WITH_MEMBER)
     assert scene.commit(7) is ErrorCode.UNKNOWN_MEMBER_ID
     assert scene.commit(7, member_id="m", generation=3) is ErrorCode.NONE
@@ -112,7 +112,7 @@ def test_only_its_members_commit_and_fetch_in_a_members_name() -> None:
             scene.core.fetch_offsets(request, require_stable=False)
 
 
-def test_what_its_members_are_subscribed_to_is_neither_deleted_nor_expired() -> None:
+def test_offsets_of_subscribed_topics_are_neither_deleted_nor_expired() -> None:
     scene = Scene(records=WITH_MEMBER)
     scene.commit(7, member_id="m", generation=3)
     scene.commit(7, member_id="m", generation=3, topic="former")
@@ -122,7 +122,7 @@ def test_what_its_members_are_subscribed_to_is_neither_deleted_nor_expired() -> 
     assert scene.fetch_all() == {("t", 0): 7}
 
 
-def test_an_empty_one_is_deleted_with_all_its_records() -> None:
+def test_an_empty_consumer_group_is_deleted_with_all_its_records() -> None:
     scene = Scene(records=EMPTY)
     scene.commit(7)
     assert scene.delete_group() is ErrorCode.NONE
@@ -131,11 +131,11 @@ def test_an_empty_one_is_deleted_with_all_its_records() -> None:
     assert scene.fetch_all() == {}
 
 
-def test_one_with_members_is_not_deleted() -> None:
+def test_a_consumer_group_with_members_is_not_deleted() -> None:
     assert Scene(records=WITH_MEMBER).delete_group() is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_an_empty_one_becomes_a_classic_group_when_a_classic_member_joins_and_keeps_its_offsets() -> None:
+def test_an_empty_consumer_group_becomes_a_classic_group_and_keeps_its_offsets() -> None:
     scene = Scene(records=EMPTY)
     scene.commit(7)
     asked = scene.join()

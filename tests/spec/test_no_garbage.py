@@ -110,7 +110,7 @@ def left_after(ask: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS.keys())
-async def test_nothing_is_left_for_the_collector(request_: Callable[[Scene], None]) -> None:
+async def test_a_request_leaves_nothing_for_the_collector(request_: Callable[[Scene], None]) -> None:
     scene = Scene()
     scene.produce(0)
     request_(scene)  # The first request imports modules and compiles codecs, which leaves garbage.

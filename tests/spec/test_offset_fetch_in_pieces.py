@@ -59,7 +59,7 @@ def test_each_group_has_its_own_topics(broker: InProcessBroker) -> None:
 
 
 @pytest.mark.parametrize("version", [7, 8])
-def test_an_error_of_one_piece_is_that_of_the_group(version: int) -> None:
+def test_an_error_of_one_piece_becomes_the_error_of_the_group(version: int) -> None:
     def piece(code: ErrorCode) -> OffsetFetchResponse:
         topics = [] if code is not ErrorCode.NONE else [OffsetFetchResponseTopics(name="t")]
         return in_version(OffsetFetchResponseGroup(group_id="g", error_code=code.value, topics=topics), version)

@@ -99,12 +99,12 @@ def test_an_offset_that_cannot_be_is_out_of_range(scene: Scene, offset: int) -> 
     ("policy", "code"),
     [({DELETE}, E.NONE), ({COMPACT, DELETE}, E.NONE), ({COMPACT}, E.POLICY_VIOLATION)],
 )
-def test_topics_that_are_only_compacted_refuse(scene: Scene, policy: set[str], code: ErrorCode) -> None:
+def test_records_of_compacted_topics_cannot_be_deleted(scene: Scene, policy: set[str], code: ErrorCode) -> None:
     scene.topic("other", cleanup_policy=frozenset(policy))
     assert delete(scene, 0, "other")[0] is code
 
 
-def test_internal_and_unknown_partitions_refuse(scene: Scene) -> None:
+def test_records_of_internal_and_unknown_partitions_cannot_be_deleted(scene: Scene) -> None:
     scene.topic("__consumer_offsets")
     assert delete(scene, 0, "__consumer_offsets") == (E.INVALID_TOPIC_EXCEPTION, -1)
     assert delete(scene, 0, "none") == (E.UNKNOWN_TOPIC_OR_PARTITION, -1)
@@ -131,7 +131,7 @@ def test_an_epoch_ends_where_the_next_begins_and_the_last_at_the_log_end(scene: 
 
 
 @pytest.mark.parametrize("epoch", [-1, 1, 99])
-def test_an_epoch_that_never_was_has_no_end(scene: Scene, epoch: int) -> None:
+def test_an_unknown_epoch_has_no_end(scene: Scene, epoch: int) -> None:
     assert epoch_end(scene, epoch) == (E.NONE, -1, -1)
 
 
@@ -159,7 +159,7 @@ def producers(scene: Scene, topic: str = "t", index: int = 0) -> describe_produc
     return response.topics[0].partitions[0]
 
 
-def test_idempotent_and_transactional_producers_are_told_with_what_is_known_of_them(scene: Scene) -> None:
+def test_idempotent_and_transactional_producers_are_described_with_their_state(scene: Scene) -> None:
     scene.write(2, producer_id=7, producer_epoch=3, base_sequence=0)
     scene.write(1, producer_id=8, producer_epoch=0, base_sequence=4, is_transactional=True)
     told = {
@@ -178,13 +178,15 @@ def test_idempotent_and_transactional_producers_are_told_with_what_is_known_of_t
 @pytest.mark.parametrize(
     ("topic", "code"), [("none", E.UNKNOWN_TOPIC_OR_PARTITION), ("bad name!", E.INVALID_TOPIC_EXCEPTION)]
 )
-def test_producers_of_no_topic_are_an_error_with_a_message(scene: Scene, topic: str, code: ErrorCode) -> None:
+def test_describing_producers_of_a_missing_topic_returns_an_error_with_a_message(
+    scene: Scene, topic: str, code: ErrorCode
+) -> None:
     answer = producers(scene, topic)
     assert answer.error_code == code.value
     assert answer.error_message
 
 
-def test_producers_of_no_partition_are_an_error_without_one(scene: Scene) -> None:
+def test_describing_producers_of_a_missing_partition_returns_an_error_without_a_message(scene: Scene) -> None:
     answer = producers(scene, index=9)
     assert (answer.error_code, answer.error_message) == (E.UNKNOWN_TOPIC_OR_PARTITION.value, None)
 
@@ -193,7 +195,7 @@ def test_producers_of_no_partition_are_an_error_without_one(scene: Scene) -> Non
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_partitions_are_told_with_their_size_and_unknown_ones_passed_over(scene: Scene, version: int) -> None:
+def test_partitions_are_returned_with_their_size_and_unknown_ones_are_skipped(scene: Scene, version: int) -> None:
     asked = [
         DescribableLogDirTopic(topic="t", partitions=[0, 7]),
         DescribableLogDirTopic(topic="none", partitions=[0]),
@@ -241,7 +243,7 @@ def test_an_id_without_an_epoch_is_refused_and_the_other_way_round(scene: Scene,
     assert refusal.value.code is E.INVALID_REQUEST
 
 
-def test_a_metadata_log_that_fails_is_told(scene: Scene) -> None:
+def test_a_failure_of_the_metadata_log_fails_init_producer_id(scene: Scene) -> None:
     failure = KafkaError(E.KAFKA_STORAGE_ERROR)
     scene.broker.producer_ids = SimpleNamespace(allocate=lambda then: then(failure))
     request = InitProducerIdRequest(transactional_id=None)

@@ -108,7 +108,7 @@ BATCHES: dict[str, list[bytearray]] = {
 
 @pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES.keys())
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_both_ways_lead_to_the_same_bytes(version: int, batches: list[bytearray]) -> None:
+async def test_the_fast_and_the_general_path_write_the_same_bytes(version: int, batches: list[bytearray]) -> None:
     short, general = Scene(), Scene(is_short=False)
     for topic, index in ((SHORT, 0), (SHORT, 19), (LONG, 1), (VERY_LONG, 1)):
         for batch in batches:
@@ -123,7 +123,7 @@ async def test_both_ways_lead_to_the_same_bytes(version: int, batches: list[byte
 
 
 @pytest.mark.parametrize("client_id", ["", None, "a client of some name", "å" * 200])
-async def test_any_client_id_may_stand_before_it(client_id: str | None) -> None:
+async def test_the_fast_path_accepts_any_client_id(client_id: str | None) -> None:
     short, general = Scene(), Scene(is_short=False)
     answers = [scene.response_frames(scene.request((0, records())), client_id=client_id) for scene in (short, general)]
     assert answers[0] == answers[1]
@@ -143,7 +143,7 @@ TRANSACTIONS: dict[str, list[bytearray]] = {
 @pytest.mark.parametrize("batches", TRANSACTIONS.values(), ids=TRANSACTIONS.keys())
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("is_verified", [True, False])
-async def test_both_ways_lead_to_the_same_transactions(
+async def test_the_fast_and_the_general_path_lead_to_the_same_transactions(
     version: int, batches: list[bytearray], is_verified: bool
 ) -> None:
     settings = {"transaction_partition_verification_enable": is_verified}
@@ -175,7 +175,7 @@ SAID = [
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("code", SAID)
-async def test_what_the_coordinator_says_is_answered_alike(code: ErrorCode, at_once: bool) -> None:
+async def test_both_paths_answer_errors_of_the_coordinator_alike(code: ErrorCode, at_once: bool) -> None:
     short, general = Scene(), Scene(is_short=False)
     for version in VERSIONS:
         answers = []
@@ -193,7 +193,7 @@ async def test_what_the_coordinator_says_is_answered_alike(code: ErrorCode, at_o
         assert len(answers[0]) == 1
 
 
-async def test_the_first_of_a_transaction_waits_for_the_end_of_the_one_before() -> None:
+async def test_the_first_batch_of_a_transaction_waits_for_the_end_of_the_previous_one() -> None:
     scene = Scene()
     busy = ErrorCode.CONCURRENT_TRANSACTIONS
     scene.coordinator = Answering(busy, busy, ErrorCode.NONE)
@@ -211,7 +211,7 @@ async def test_without_a_coordinator_nothing_is_written() -> None:
     assert scene.partition(SHORT).log.log_end_offset == 0
 
 
-async def test_ordinary_requests_take_the_short_way() -> None:
+async def test_ordinary_requests_use_the_fast_path() -> None:
     scene = Scene()
     for version in VERSIONS:
         assert scene.takes_the_fast_path(scene.request((0, records()), version=version), version)
@@ -221,7 +221,7 @@ async def test_ordinary_requests_take_the_short_way() -> None:
         assert scene.takes_the_fast_path(in_transaction, version)
 
 
-async def test_unusual_requests_do_not() -> None:
+async def test_unusual_requests_use_the_general_path() -> None:
     scene = Scene()
     scene.topic("__consumer_offsets")
     scene.topic("compacted", cleanup_policy=frozenset({"compact"}))
@@ -243,7 +243,7 @@ async def test_unusual_requests_do_not() -> None:
     assert not any(scene.takes_the_fast_path(request) for request in unusual)
 
 
-async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
+async def test_every_prefix_of_a_request_is_left_to_the_general_path() -> None:
     scene = Scene()
     scene.coordinator = Answering(ErrorCode.NONE)
     batches: list[tuple[bytearray, str | None]] = [(records(), None), (transactional(0), "tx")]
@@ -271,7 +271,7 @@ async def test_the_next_request_overwrites_nothing_that_is_not_written_yet(is_sh
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_write_that_fails_is_answered_as_elsewhere(version: int) -> None:
+async def test_both_paths_answer_a_failed_write_alike(version: int) -> None:
     answers = []
     for scene in (Scene(), Scene(is_short=False)):
         scene.answer(scene.request((0, records()), version=version), version)
@@ -280,7 +280,7 @@ async def test_a_write_that_fails_is_answered_as_elsewhere(version: int) -> None
     assert answers[0] == answers[1]
 
 
-async def test_a_topic_that_is_made_anew_is_found_anew() -> None:
+async def test_the_fast_path_finds_a_recreated_topic() -> None:
     scene = Scene()
     assert scene.answer(scene.request((0, records()))).responses[0].partition_responses[0].base_offset == 0
     scene.delete_topic(SHORT)
@@ -301,7 +301,7 @@ async def test_answers_leave_in_the_order_of_the_requests_of_both_kinds() -> Non
     assert scene.peer.correlation_ids() == [0, 1, 2]
 
 
-async def test_it_is_counted_as_any_request() -> None:
+async def test_the_fast_path_counts_its_requests() -> None:
     scene = Scene()
     for _ in range(3):
         scene.answer(scene.request((0, records())))

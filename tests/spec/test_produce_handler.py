@@ -150,7 +150,7 @@ def test_each_partition_of_a_request_has_an_answer_of_its_own(scene: Scene) -> N
     assert [fields_of(answer)[0] for answer in answers] == [E.NONE, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_log_append_time_is_answered_and_only_there(scene: Scene) -> None:
+def test_only_topics_with_log_append_time_return_a_timestamp(scene: Scene) -> None:
     scene.topic("lat", message_timestamp_type="LogAppendTime")
     assert fields_of(scene.answer(records(), topic="lat")) == (E.NONE, 0, NOW_MS, 0)
     assert fields_of(scene.answer(records())) == (E.NONE, 0, -1, 0)
@@ -338,7 +338,7 @@ def test_without_a_coordinator_transactional_records_are_refused_with_a_retriabl
     assert "COORDINATOR_NOT_AVAILABLE" in answer.error_message
 
 
-def test_a_transaction_that_is_open_in_the_log_goes_on_without_asking_anybody(scene: Scene) -> None:
+def test_a_transaction_that_is_open_in_the_log_continues_without_the_coordinator(scene: Scene) -> None:
     first = records(producer_id=7, producer_epoch=2, base_sequence=0, is_transactional=True)
     scene.partition("t").append_now(first, origin=Origin.COORDINATOR, now_ms=NOW_MS)
     batch = records(producer_id=7, producer_epoch=2, base_sequence=1, is_transactional=True)

@@ -72,7 +72,7 @@ def test_produced_records_are_accepted_or_refused_as_the_row_says(row: ProduceCa
         assert not header.is_log_append_time
 
 
-def test_what_needs_no_change_stays_in_the_buffer_it_came_in() -> None:
+def test_a_batch_that_needs_no_change_is_not_copied() -> None:
     frame = bytearray(b"before") + good_batch() + b"behind"
     view = memoryview(frame)[6:-6]
     accepted = check_produced(view, BatchRules.of("t", 0, LogConfig()), NOW_MS, 8)
@@ -80,13 +80,13 @@ def test_what_needs_no_change_stays_in_the_buffer_it_came_in() -> None:
     assert frame[6 + 12 : 6 + 16] == b"\0\0\0\x05"
 
 
-def test_a_wrong_largest_timestamp_is_put_right() -> None:
+def test_a_wrong_largest_timestamp_is_corrected() -> None:
     wrong = bytearray(next(bytes(row.records) for row in everything(NOW_MS) if "by the header alone" in row.name))
     accepted = check_produced(wrong, BatchRules.of("t", 0, LogConfig()), NOW_MS, 8)
     assert accepted.header.max_timestamp == NOW_MS
 
 
-def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
+def test_the_error_for_refused_records_holds_no_decompressed_records() -> None:
     """Checks that the exception for refused records holds no decompressed records, because the broker keeps it until
     the response has been sent. In a reference cycle it would be kept until the next garbage collection."""
     opened = bytearray(4 * 1024 * 1024)  # The header describes other records than these bytes.
@@ -109,7 +109,7 @@ def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_is_opened_only_as_far_as_its_records_may_reach(codec: Compression) -> None:
+def test_a_decompression_bomb_is_decompressed_only_up_to_the_limit(codec: Compression) -> None:
     limit_bytes = 1_000_000
     bomb = build_batch([NewRecord(None, bytes(50_000_000), NOW_MS)], compression=codec)
     rules = BatchRules.of("t", 0, LogConfig(max_decompressed_message_bytes=limit_bytes, max_message_bytes=10**8))

@@ -75,7 +75,7 @@ def test_scenario_136_the_next_block_is_asked_for_before_the_last_is_used_up() -
     assert given == list(range(BLOCK_SIZE))
 
 
-def test_scenario_137_a_block_that_cannot_be_had_is_told_as_loading_and_tried_again_50_ms_later() -> None:
+def test_scenario_137_a_failed_allocation_answers_loading_and_is_retried_50_ms_later() -> None:
     log, timers, given = MetadataLog(), ManualTimers(), list[Answer]()
     ids = ProducerIds(log, timers)
     ids.allocate(given.append)
@@ -89,7 +89,7 @@ def test_scenario_137_a_block_that_cannot_be_had_is_told_as_loading_and_tried_ag
     assert given[2:] == [0]
 
 
-def test_a_failed_allocation_of_the_next_block_leaves_those_of_this_one() -> None:
+def test_a_failed_allocation_of_the_next_block_leaves_the_ids_of_the_current_one() -> None:
     log, timers, given = MetadataLog(), ManualTimers(), list[Answer]()
     ids = ProducerIds(log, timers)
     ids.allocate(given.append)

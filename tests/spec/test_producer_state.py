@@ -122,21 +122,21 @@ def test_scenario_080_a_batch_may_wrap_in_its_middle() -> None:
     )
 
 
-def test_what_the_coordinator_writes_has_no_sequence() -> None:
+def test_batches_of_the_coordinator_have_no_sequence() -> None:
     given = LogOnDisk()
     for offset in range(3):
         appended = given.append(PID, sequence=0, transactional=True, origin=Origin.COORDINATOR)
         assert appended == AppendResult(offset, offset)
 
 
-def test_what_the_coordinator_writes_is_fenced_by_epoch() -> None:
+def test_batches_of_the_coordinator_are_fenced_by_epoch() -> None:
     given = LogOnDisk()
     given.append(PID, epoch=2, transactional=True, origin=Origin.COORDINATOR)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         given.append(PID, epoch=1, transactional=True, origin=Origin.COORDINATOR)
 
 
-def test_records_without_a_producer_id_are_nobodys_business() -> None:
+def test_records_without_a_producer_id_create_no_producer_state() -> None:
     given = LogOnDisk()
     given.append()
     given.append()
@@ -154,20 +154,20 @@ def six_batches() -> LogOnDisk:
 
 
 @pytest.mark.parametrize("sequence", [1, 2, 3, 4, 5])
-def test_scenario_078_each_of_the_last_five_batches_is_answered_as_the_first_time(sequence: int) -> None:
+def test_scenario_078_a_duplicate_of_the_last_five_batches_gets_its_original_offsets(sequence: int) -> None:
     given = six_batches()
     again = given.append(PID, sequence=sequence)
     assert (again.base_offset, again.last_offset, again.is_duplicate) == (sequence, sequence, True)
     assert given.log.log_end_offset == 6, "nothing is written again"
 
 
-def test_scenario_078_an_older_one_is_out_of_order() -> None:
+def test_scenario_078_an_older_batch_is_out_of_order() -> None:
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # Kafka once answered DUPLICATE_SEQUENCE_NUMBER.
         six_batches().append(PID, sequence=0)
 
 
 @pytest.mark.parametrize(("sequence", "records"), [(0, 10), (3, 2), (5, 4), (4, 6)])
-def test_scenario_079_what_overlaps_without_being_the_same_is_out_of_order(sequence: int, records: int) -> None:
+def test_scenario_079_a_batch_that_overlaps_without_being_equal_is_out_of_order(sequence: int, records: int) -> None:
     given = LogOnDisk()
     given.append(PID, sequence=0, records=5)
     given.append(PID, sequence=5, records=5)

@@ -54,7 +54,7 @@ def test_nothing_is_cut_off_a_log_that_was_stopped_cleanly() -> None:
     assert given.disk.read_bytes(LOG) == data
 
 
-def test_the_mark_of_a_clean_shutdown_is_gone_for_good_once_the_directory_is_open() -> None:
+def test_the_mark_of_a_clean_shutdown_is_durably_removed_once_the_directory_is_open() -> None:
     given = filled(1)
     given.directory.close()
     assert given.disk.exists(MARK)
@@ -143,7 +143,7 @@ def test_a_segment_that_overlaps_the_one_before_it_is_dropped() -> None:
     assert [segment.base_offset for segment in given.killed_and_opened().log.segments] == [0]
 
 
-def test_nothing_below_the_recovery_point_is_read_again() -> None:
+def test_recovery_does_not_read_below_the_recovery_point() -> None:
     given = filled(5)
     given.sync()
     given.directory.write_checkpoints()
@@ -259,7 +259,7 @@ def test_leader_epochs_of_unsynced_batches_are_read_from_the_batches() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"0\n2\n0 0\n"])
-def test_a_leader_epoch_checkpoint_that_says_nothing_is_made_up_for_from_the_log(content: bytes) -> None:
+def test_an_invalid_leader_epoch_checkpoint_is_rebuilt_from_the_log(content: bytes) -> None:
     given = LogOnDisk()
     given.log.assign_leader_epoch(3)
     given.append()
@@ -270,7 +270,7 @@ def test_a_leader_epoch_checkpoint_that_says_nothing_is_made_up_for_from_the_log
     assert opened.log.end_offset_for_epoch(3) == (3, 1)
 
 
-def test_leader_epochs_are_written_down_by_a_sync() -> None:
+def test_a_sync_writes_the_leader_epoch_checkpoint() -> None:
     given = LogOnDisk()
     given.log.assign_leader_epoch(3)
     given.append()

@@ -49,7 +49,7 @@ def image_of_a_larger_cluster(*replicas: int, leader: int = NODE.node_id) -> Met
 
 
 @pytest.mark.parametrize("election", list(ElectionType))
-def test_a_leader_that_is_there_is_not_elected_again(election: ElectionType) -> None:
+def test_an_existing_leader_is_not_elected_again(election: ElectionType) -> None:
     error = elect_leader(image_with("t"), "t", 0, election)
     assert said(error) == (E.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
@@ -62,7 +62,7 @@ def test_a_leader_that_is_there_is_not_elected_again(election: ElectionType) -> 
         ("t", -1, "No such partition as t--1"),
     ],
 )
-def test_a_partition_that_is_not_there_has_no_leader(name: str, index: int, words: str) -> None:
+def test_no_leader_is_elected_for_a_missing_partition(name: str, index: int, words: str) -> None:
     error = elect_leader(image_with("t"), name, index, ElectionType.PREFERRED)
     assert said(error) == (E.UNKNOWN_TOPIC_OR_PARTITION, words)
 
@@ -90,7 +90,7 @@ def decision_texts(
     return [said(error) for error in decision.response]
 
 
-def test_a_partition_that_is_here_already_changes_nothing() -> None:
+def test_a_reassignment_to_the_current_broker_changes_nothing() -> None:
     assert decision_texts(image_with("t"), ("t", 0, [1]), ("t", 0, [1])) == [(None, None)] * 2
 
 
@@ -107,7 +107,7 @@ def test_there_is_no_reassignment_to_cancel() -> None:
     ],
 )
 @pytest.mark.parametrize("replicas", [[1], [], None])
-def test_what_is_not_there_does_not_hinder_what_is(
+def test_an_unknown_partition_does_not_affect_existing_ones(
     name: str, index: int, words: str, replicas: list[int] | None
 ) -> None:
     answers = decision_texts(image_with("t"), (name, index, replicas), ("t", 0, [1]))
@@ -157,7 +157,7 @@ def test_nodes_that_share_a_log_stay_replicas_and_a_leader_is_kept_among_them() 
         assert decision.records == ()
 
 
-def test_a_leader_that_is_not_wanted_gives_way_to_the_first_in_sync() -> None:
+def test_a_leader_outside_the_new_assignment_is_replaced_by_the_first_in_sync_replica() -> None:
     stopped, runs, too = ELSEWHERE, ELSEWHERE + 1, ELSEWHERE + 2
     image = image_of_a_larger_cluster(NODE.node_id, stopped, runs, too)
     partition = image.topics["t"].partitions[0]
@@ -172,7 +172,7 @@ def test_a_leader_that_is_not_wanted_gives_way_to_the_first_in_sync() -> None:
     assert (partition.leader, partition.leader_epoch, partition.replicas) == (runs, epoch + 1, replicas)
 
 
-def test_they_are_kept_where_the_number_of_replicas_must_not_change() -> None:
+def test_replicas_on_missing_brokers_are_kept_if_the_replication_factor_must_not_change() -> None:
     image = image_of_a_larger_cluster(ELSEWHERE, NODE.node_id)
     for node in (NODE, NODE._replace(other_ids=(ELSEWHERE,))):
         decision = reassign(image, [Reassignment("t", 0, [NODE.node_id])], node=node, factor_may_change=False)
@@ -180,7 +180,7 @@ def test_they_are_kept_where_the_number_of_replicas_must_not_change() -> None:
         assert answers == [(E.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 1")]
 
 
-def test_a_partition_that_only_other_brokers_have_cannot_come_here() -> None:
+def test_a_partition_of_other_brokers_cannot_be_moved_to_this_one() -> None:
     image = image_of_a_larger_cluster(ELSEWHERE, leader=ELSEWHERE)
     ((code, _),) = decision_texts(image, ("t", 0, [NODE.node_id]))
     assert code is E.INVALID_REPLICA_ASSIGNMENT
@@ -227,7 +227,7 @@ def test_each_partition_that_is_named_is_answered(client: Client, version: int) 
     assert elected(response) == {"t": [(1, NOT_NEEDED), (0, NOT_NEEDED), (7, UNKNOWN)], "none": [(0, UNKNOWN)]}
 
 
-def test_of_all_partitions_those_that_need_no_election_are_left_out(client: Client) -> None:
+def test_an_election_of_all_partitions_omits_those_that_need_none(client: Client) -> None:
     assert elected(client.elect(None)) == {"t": []}
 
 
@@ -255,7 +255,7 @@ def test_each_reassignment_is_answered_on_its_own(client: Client, version: int) 
     ]
 
 
-def test_no_reassignments_are_no_mistake(client: Client) -> None:
+def test_an_empty_list_of_reassignments_succeeds(client: Client) -> None:
     response = client.ask(AlterPartitionReassignmentsRequest(), 1, AlterPartitionReassignmentsResponse)
     assert (response.error_code, response.responses) == (0, [])
 

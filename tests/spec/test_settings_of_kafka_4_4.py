@@ -148,7 +148,9 @@ TOO_LARGE = (
         ),
     ],
 )
-def test_a_value_that_is_refused(resource_type: int, name: str, setting: str, value: str, code: E, words: str) -> None:
+def test_an_invalid_value_of_a_new_setting_is_refused(
+    resource_type: int, name: str, setting: str, value: str, code: E, words: str
+) -> None:
     refusal = altered(resource_type, name, setting, value, KafkaRules.KAFKA_4_4)
     assert refusal is not None
     assert (refusal.code, refusal.message) == (code, words)

@@ -39,7 +39,7 @@ def refused(
     return told.value.code, told.value.message
 
 
-def test_it_takes_alter_on_the_cluster(scene: BrokerScene) -> None:
+def test_alter_on_the_cluster_is_required(scene: BrokerScene) -> None:
     """U1: a client without ALTER on the cluster receives CLUSTER_AUTHORIZATION_FAILED."""
     authorizer = Denying()
     authorizer.denied.add((Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME))
@@ -63,7 +63,7 @@ def test_before_metadata_version_33_no_controller_can_be_unregistered(scene: Bro
 
 
 @pytest.mark.parametrize("controller_id", [9, -1])
-def test_a_controller_that_nobody_registered_is_named(scene: BrokerScene, controller_id: int) -> None:
+def test_the_error_names_an_unregistered_controller(scene: BrokerScene, controller_id: int) -> None:
     """U4: the error message names the controller id."""
     told = refused(scene, controller_id)
     assert told == (E.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {controller_id} is not currently registered.")

@@ -89,14 +89,14 @@ def named(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", list(pages()), ids=named)
-def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_each_link_of_a_page_resolves(page: Path) -> None:
     links = LINK.findall(without_code(page.read_text()))
     relative = [link for link in links if not link.startswith(("https://", "http://"))]
     assert [link for link in relative if missing(link, page)] == []
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_each_link_of_a_generated_page_leads_somewhere(name: str) -> None:
+def test_each_link_of_a_generated_page_resolves(name: str) -> None:
     text = GENERATED[name]()
     relative = [link for link in LINK.findall(without_code(text)) if not link.startswith(("https://", "http://"))]
     here = [link for link in relative if link.startswith("#")]
@@ -224,5 +224,5 @@ def test_each_numbered_section_of_the_rule_book_has_the_anchor_of_its_number() -
 @pytest.mark.parametrize(
     "target", ["no-such-page.md", "transactions.md#no-section", "#no-such-heading", "../groups.md#no-heading"]
 )
-def test_a_link_that_leads_nowhere_is_found(target: str) -> None:
+def test_a_broken_link_is_found(target: str) -> None:
     assert missing(target, DOCS / "spec" / "README.md")

@@ -125,7 +125,7 @@ def test_a_bad_setting_is_refused_with_its_name_its_value_and_what_is_allowed(tm
     assert not (tmp_path / "data").exists()
 
 
-def test_a_configuration_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_configuration_file_is_reported(tmp_path: Path) -> None:
     done = odradek("serve", "--config", str(tmp_path / "server.properties"))
     assert done.returncode == 1
     assert "No such file" in done.stderr
@@ -139,7 +139,7 @@ def test_ephemeral_and_a_data_directory_exclude_each_other(tmp_path: Path) -> No
     assert "--ephemeral creates a temporary directory" in done.stderr
 
 
-def test_without_a_word_about_it_data_goes_to_the_users_data_home() -> None:
+def test_the_default_data_directory_is_in_the_users_data_home() -> None:
     assert default_data_directory({"XDG_DATA_HOME": "/xdg"}) == Path("/xdg/odradek")
     assert default_data_directory({}) == Path.home() / ".local/share/odradek"
 
@@ -241,7 +241,7 @@ def test_the_page_takes_a_free_port_if_the_default_one_is_taken(tmp_path: Path) 
         assert broker.end() == 0
 
 
-def test_ctrl_c_ends_it_as_cleanly(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_broker_cleanly(tmp_path: Path) -> None:
     broker = Serving(tmp_path, "--port", "0", "--data-dir", str(tmp_path / "data"))
     assert broker.end(signal.SIGINT) == 0
     assert (tmp_path / "data/.kafka_cleanshutdown").exists()
@@ -295,7 +295,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert first.end() == 0
 
 
-def test_without_uvloop_it_says_so_and_serves(tmp_path: Path) -> None:
+def test_the_broker_reports_a_missing_uvloop_and_serves(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "sys.modules['uvloop'] = None\n"

@@ -35,7 +35,7 @@ def names(told: str) -> Iterator[str]:
         yield told
 
 
-def test_each_bug_is_shown_or_why_it_is_not_is_told() -> None:
+def test_each_bug_is_shown_or_has_a_reason_why_not() -> None:
     shown = set(chain.from_iterable(names(row.bug) for row in ROWS))
     told = set(chain.from_iterable(names(bug) for bug in NOT_SHOWN))
     tables = (*BY_PRESET.values(), *BY_ODDITY.values(), *BY_CALLS.values(), *BY_NOTHING.values())

@@ -420,7 +420,7 @@ def abilities_in(path: Path) -> set[str]:
     return found
 
 
-def test_what_only_some_systems_have_is_used_in_one_place() -> None:
+def test_functions_that_only_some_systems_have_are_used_in_one_place() -> None:
     elsewhere = {
         named(path): found
         for path in modules(*PACKAGES)

@@ -67,7 +67,7 @@ def test_the_generated_codec_agrees_with_the_generic_one(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_they_refuse_the_same_values(module: str) -> None:
+def test_the_generated_and_the_generic_codec_refuse_the_same_values(module: str) -> None:
     names, schema = written(module), load(module)
     if schema.kind == "request":
         return

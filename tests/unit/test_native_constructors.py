@@ -96,7 +96,7 @@ def test_the_compiled_variant_has_native_constructors(module: Any, name: str, ma
 
 
 @pytest.mark.parametrize("source", [POINT, GENERIC], ids=["plain", "generic"])
-def test_a_written_constructor_makes_what_the_generated_one_does(source: str) -> None:
+def test_a_written_constructor_creates_the_same_object_as_the_generated_one(source: str) -> None:
     written = with_constructors(START + source)
     assert "__init__" in methods(written, "Point")
     for names in (names_in(START + source), names_in(written)):
@@ -116,12 +116,12 @@ def test_a_written_constructor_makes_what_the_generated_one_does(source: str) ->
 
 # The compiled constructor assigns attributes in C. In Python, a frozen class would refuse these assignments, so the
 # class is only parsed here.
-def test_a_frozen_one_is_written_too() -> None:
+def test_constructors_of_frozen_classes_are_written_too() -> None:
     assert methods(with_constructors(START + FROZEN), "Point").keys() == {"__init__", "is_flat"}
 
 
 @pytest.mark.skipif(variant() != COMPILED, reason="in pure Python `dataclasses` sees to it")
-def test_a_frozen_one_stays_frozen() -> None:
+def test_a_frozen_class_with_a_written_constructor_stays_frozen() -> None:
     removed = TransactionTombstone("t")
     with pytest.raises(AttributeError):
         removed.transactional_id = "u"  # type: ignore[misc]
@@ -154,7 +154,7 @@ def test_lines_keep_their_numbers() -> None:
         ("@dataclass(slots=True)", ""),
     ],
 )
-def test_everything_else_is_left_as_it_is(instead_of: str, there_is: str) -> None:
+def test_other_classes_are_not_changed(instead_of: str, there_is: str) -> None:
     source = START + POINT.replace(instead_of, there_is)
     assert source != START + POINT
     assert with_constructors(source) == source

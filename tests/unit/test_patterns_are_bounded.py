@@ -246,7 +246,7 @@ def test_every_use_of_a_backtracking_matcher_is_known_to_be_bounded() -> None:
     assert found == {path: set(rows) for path, rows in USES.items()}
 
 
-def test_patterns_that_a_client_can_write_are_not_given_to_it() -> None:
+def test_patterns_from_clients_are_not_given_to_a_backtracking_matcher() -> None:
     """Checks that a pattern that the broker computes at run time is never matched, or is matched only with settings."""
     expressions = {
         (path, why)

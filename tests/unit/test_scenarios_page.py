@@ -115,5 +115,5 @@ def test_the_page_links_to_each_chapter() -> None:
         ("test_scenarios_003_and_004_a_member_leaves", "a member leaves"),
     ],
 )
-def test_a_row_tells_the_scenario_in_the_words_of_the_tests_name(name: str, told: str) -> None:
+def test_a_row_has_the_words_of_the_tests_name(name: str, told: str) -> None:
     assert sentence(name) == told

@@ -28,7 +28,7 @@ def build() -> ModuleType:
     return module
 
 
-def test_the_variant_that_was_asked_for_is_what_runs() -> None:
+def test_the_requested_variant_runs() -> None:
     assert variant() == os.environ.get("ODRADEK_VARIANT", PURE)
 
 
@@ -48,7 +48,7 @@ def test_types_of_the_fields_of_compiled_classes_are_there_at_run_time() -> None
     assert [found for path in build().modules() for found in unknown_types(path)] == []
 
 
-def test_nothing_that_was_set_to_none_is_read_again_after_a_call() -> None:
+def test_no_attribute_that_was_set_to_none_is_read_again_after_a_call() -> None:
     """Checks that the code avoids a bug of mypyc, which assumes that the attribute is still None, and raises TypeError
     if the call has changed the attribute."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
@@ -65,7 +65,7 @@ def test_nothing_that_was_set_to_none_is_read_again_after_a_call() -> None:
         ("self.drop_x()\n    self.go()\n    return self._x", []),
     ],
 )
-def test_what_mypyc_believes_to_be_none_is_found(body: str, found: list[str]) -> None:
+def test_an_attribute_that_mypyc_believes_to_be_none_is_found(body: str, found: list[str]) -> None:
     assert list(believed_to_be_none(f"def f(self):\n    {body}\n")) == found
 
 
@@ -206,6 +206,6 @@ def test_odradek_pure_runs_the_sources(installed: Path) -> None:
     assert run(installed, "1").stdout == f"odradek {odradek.__version__} (pure Python)\n"
 
 
-def test_a_reason_in_odradek_pure_is_told(installed: Path) -> None:
+def test_the_reason_in_odradek_pure_is_printed(installed: Path) -> None:
     told = run(installed, "the sources have changed").stdout
     assert told == f"odradek {odradek.__version__} (pure Python: the sources have changed)\n"

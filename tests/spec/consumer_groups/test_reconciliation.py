@@ -264,7 +264,7 @@ def changed_assignor(rules: KafkaRules) -> ConsumerScene:
     return scene
 
 
-def test_a_changed_assignor_of_the_group_moves_its_epoch() -> None:
+def test_a_changed_assignor_of_the_group_increases_its_epoch() -> None:
     """C3: the group epoch increases when the group's assignor changes (docs/spec/kafka-4.4.md#s5-1)."""
     scene = changed_assignor(KafkaRules.KAFKA_4_4)
     assert scene.state == ("Stable", 3, 3)
@@ -274,7 +274,7 @@ def test_a_changed_assignor_of_the_group_moves_its_epoch() -> None:
     assert scene.state == ("Stable", 4, 4)
 
 
-def test_a_wish_that_does_not_change_the_assignor_of_the_group_moves_nothing() -> None:
+def test_a_vote_that_does_not_change_the_assignor_of_the_group_keeps_its_epoch() -> None:
     scene = ConsumerScene()
     for name in ("m1", "m2", "m3"):
         scene.member(name, "T6", assignor="uniform")

@@ -89,7 +89,7 @@ def test_at_every_isolation_level_of_postgresql_the_block_is_one_transaction(
     assert levels == [("read committed" if level is None else level.name.lower().replace("_", " "),)]
 
 
-def test_rows_may_be_made_into_whatever_the_application_likes(postgresql_scene: PostgresqlScene) -> None:
+def test_the_application_may_set_a_row_factory_with_postgresql(postgresql_scene: PostgresqlScene) -> None:
     scene = postgresql_scene
     dual = opened_by(scene, lambda connection: setattr(connection, "row_factory", psycopg.rows.dict_row))
     scene.order(dual, "tea")

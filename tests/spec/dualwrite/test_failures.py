@@ -57,7 +57,7 @@ def test_a_process_that_is_killed_has_committed_both_or_neither(scene: AnyScene,
 
 
 @pytest.mark.parametrize("moment", MOMENTS[MOMENTS.index((Step.PREPARE_KAFKA, FaultTime.AFTER)) : -1], ids=named)
-def test_until_recovery_nobody_decides(scene: AnyScene, moment: Moment) -> None:
+def test_a_transaction_stays_open_until_recovery(scene: AnyScene, moment: Moment) -> None:
     leave_by_a_kill(scene, moment, "tea")
     assert scene.kafka.open is not None
     assert (scene.messages, scene.kafka.aborted) == ([], [])
@@ -120,7 +120,7 @@ def test_a_database_commit_without_a_response_is_decided_by_the_stored_state(
 
 
 @pytest.mark.parametrize(("when", "expected"), [(FaultTime.BEFORE, []), (FaultTime.AFTER, ["tea"])], ids=named)
-def test_nobody_guesses_when_the_database_cannot_be_asked(
+def test_an_unreachable_database_leaves_the_outcome_in_doubt(
     scene: AnyScene, when: FaultTime, expected: list[str]
 ) -> None:
     def observe(step: Step, result: Result | None) -> None:
@@ -188,7 +188,7 @@ def test_only_the_rows_of_a_block_without_messages_can_be_in_doubt(scene: AnySce
     assert scene.messages == ["milk"]
 
 
-def test_a_state_of_a_cluster_that_was_thrown_away_does_not_stand_for_one_of_the_next(scene: AnyScene) -> None:
+def test_a_state_of_a_deleted_cluster_does_not_count_for_a_new_cluster(scene: AnyScene) -> None:
     """Checks that recovery clears the states that it has resolved, because a new cluster assigns the same producer ids
     and epochs again."""
     scene.order(scene.recovered(), "tea")

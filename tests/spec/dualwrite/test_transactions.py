@@ -18,7 +18,7 @@ def test_rows_and_messages_are_there_after_the_block_and_not_before(scene: AnySc
     assert scene.stored_state == "1000:0"
 
 
-def test_several_follow_each_other_over_one_connection_and_one_producer(scene: AnyScene) -> None:
+def test_several_transactions_follow_each_other_over_one_connection_and_one_producer(scene: AnyScene) -> None:
     connections = []
     dual = scene.recovered()
     for name in ("tea", "milk", "sugar"):

@@ -185,7 +185,7 @@ def test_an_instance_that_takes_the_row_first_and_the_producer_last_is_fenced(sc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_three_instances_do_and_wherever_they_are_killed_both_sides_agree(scene: AnyScene, seed: int) -> None:
+def test_both_sides_agree_although_three_instances_are_killed_at_random(scene: AnyScene, seed: int) -> None:
     rng = Random(seed)
     trace = [f"SEED={seed}"]
     scene.recovered().close()  # Recovery creates the table.

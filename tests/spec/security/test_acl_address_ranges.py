@@ -139,7 +139,7 @@ def test_a_filter_compares_the_text_of_a_range() -> None:
     assert not finds("10.0.0.5")
 
 
-def test_hosts_without_a_slash_are_not_looked_at_but_for_empty_ones() -> None:
+def test_hosts_without_a_slash_are_refused_only_if_they_are_empty() -> None:
     """R7: a host without a slash is refused only if it is empty."""
     assert created("foo") == (E.NONE, None)
     assert created("*") == (E.NONE, None)

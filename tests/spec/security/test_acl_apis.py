@@ -241,7 +241,7 @@ def test_scenario_127_each_filter_reports_the_acls_that_it_removed(asking: Askin
         asking.deleted(filter_of(operation=0))
 
 
-def test_changes_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_acls_survive_a_restart(tmp_path: Path) -> None:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ADMIN}
     with InProcessBroker(tmp_path, settings) as client:
         asking = Asking(client)
@@ -369,7 +369,7 @@ def test_scenario_152_a_refusal_of_the_cluster_is_one_line(asking: Asking, caplo
     assert len(caplog.records) == 1
 
 
-def test_rights_end_with_the_acl(asking: Asking) -> None:
+def test_a_permission_ends_with_its_acl(asking: Asking) -> None:
     asking.create(acl("g", resourceType=GROUP, operation=DESCRIBE))
 
     def code() -> int:

@@ -125,7 +125,7 @@ ANY_OF = {"<any>": "some-topic", "<each>": "m-g"}
 
 
 @pytest.mark.parametrize("case", [case for case in ASKED if case.get("alternatives")], ids=name_of)
-def test_another_right_does_instead(scene: MatrixScene, case: Case) -> None:
+def test_an_alternative_permission_is_sufficient(scene: MatrixScene, case: Case) -> None:
     try:
         for kind, name, operation in case["alternatives"]:
             scene.grant(kind, ANY_OF.get(name, name), operation)
@@ -153,7 +153,7 @@ def test_a_user_sees_delegation_tokens_that_it_owns_or_has_requested(scene: Matr
     assert {each["tokenRequesterPrincipalName"] for each in tokens} == {"nobody"}
 
 
-def test_every_case_is_asked_or_has_a_reason() -> None:
+def test_every_case_is_tested_or_belongs_to_an_unsupported_api() -> None:
     served = {key.value for key in SERVED}
     assert {case["key"] for case in ASKED} <= served
     assert NOT_SERVED.isdisjoint(served)

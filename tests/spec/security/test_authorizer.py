@@ -206,7 +206,7 @@ def test_scenario_113_write_on_any_topic_is_enough_to_be_idempotent(allowed: Acl
     assert may_write_anywhere(allowed, deny(O.IDEMPOTENT_WRITE, CLUSTER_NAME, resource=CLUSTER))
 
 
-def test_scenario_113_super_users_and_everyone_may_where_no_acl_applies() -> None:
+def test_scenario_113_super_users_and_everyone_are_allowed_if_no_acl_applies() -> None:
     assert given(super_users=[ALICE]).decide_on_any(ALICE, HERE, O.WRITE, TOPIC)
     assert given(allows_everyone=True).decide_on_any(ALICE, HERE, O.WRITE, TOPIC)
     assert may_write_anywhere(allow(O.WRITE, "hardcode"))

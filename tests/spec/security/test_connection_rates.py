@@ -79,7 +79,7 @@ def test_scenario_149_a_listener_can_have_its_own_rate() -> None:
     assert of_listener.waits_ms("B", T0) == 0
 
 
-def test_addresses_that_were_here_once_are_forgotten() -> None:
+def test_addresses_without_recent_connections_are_forgotten() -> None:
     of_address = rates({None: 1})
     for number in range(3 * FIRST_CLEARANCE):
         of_address.held_ms(f"10.0.{number // 256}.{number % 256}", T0 + number * 100)
@@ -135,7 +135,7 @@ def test_scenario_148_a_connection_above_the_rate_is_held_and_then_closed() -> N
     door.admissions.release(newcomer, admission)
 
 
-def test_no_more_are_held_than_there_is_room_for() -> None:
+def test_connections_beyond_the_maximum_of_held_ones_are_refused() -> None:
     door = Door(rates=Rates(held_ms=700))
     assert {door.comes()[1] for _ in range(MAX_HELD_CONNECTIONS)} == {Admission.HELD}
     assert door.comes()[1] is Admission.REFUSED
@@ -163,7 +163,7 @@ def test_a_connection_that_closes_before_its_turn_leaves_no_timer() -> None:
     assert door.timers.armed() == []
 
 
-def test_its_turn_comes_while_the_broker_is_full() -> None:
+def test_a_delayed_connection_waits_for_a_free_place_in_a_full_broker() -> None:
     slow = Rates()
     door = Door(ConnectionLimits(max_connections=1), slow)
     first, admission = door.comes()
@@ -199,7 +199,7 @@ def test_scenario_154_a_newcomer_of_one_listener_waits_for_another_to_leave_at_a
     assert second.events == ["served"]
 
 
-def test_scenario_154_a_listener_that_is_full_stands_in_nobody_elses_way() -> None:
+def test_scenario_154_a_full_listener_does_not_block_other_listeners() -> None:
     door = Door(ConnectionLimits(max_connections=3, max_connections_of_listeners={"A": 1}))
     first, admission = door.comes(listener="A")
     second, _ = door.comes(listener="A")

@@ -98,7 +98,7 @@ async def test_scenario_147_the_connection_is_muted_until_the_bucket_is_at_zero(
 
 
 @pytest.mark.parametrize("version", [2, 5])
-async def test_scenario_147_older_versions_do_it_all_and_are_throttled(version: int) -> None:
+async def test_scenario_147_older_versions_create_all_topics_and_are_throttled(version: int) -> None:
     scene = Scene()
     assert scene.create(("a", 10), ("b", 7), version=version) == ([0, 0], 6000)
     scene.wait(6000)

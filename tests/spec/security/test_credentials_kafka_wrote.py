@@ -61,7 +61,7 @@ def test_credentials_hold_the_keys_of_the_passwords(
     assert credential.server_key == server_key(mechanism, salted)
 
 
-def test_credentials_that_were_removed_are_not_there(image: MetadataImage) -> None:
+def test_removed_credentials_do_not_exist(image: MetadataImage) -> None:
     assert image.scram_credentials.by_user.keys() == {"alice", "bob"}
 
 

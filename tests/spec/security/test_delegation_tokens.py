@@ -240,7 +240,7 @@ def test_scenario_099_expiring_is_for_the_owner_and_the_renewers(scene: Scene) -
     assert isinstance(scene.log_in(token), TokenRefused)
 
 
-def test_scenario_100_one_sees_ones_own_tokens_and_others_with_a_right(scene: Scene) -> None:
+def test_scenario_100_users_see_their_own_tokens_and_with_permission_those_of_others(scene: Scene) -> None:
     scene.rights = {(Operation.CREATE_TOKENS, ResourceType.USER, "User:bob")}
     own = scene.create("User:alice").token_id
     to_renew = scene.create("User:bob", renewers=["User:alice"]).token_id

@@ -38,7 +38,7 @@ def test_scenario_143_kinds_of_quotas_have_levels_of_their_own() -> None:
     assert quota_of(limits, "consumer_byte_rate", "ann", "app") == (1.0, BOTH)
 
 
-def test_others_are_not_limited() -> None:
+def test_clients_without_a_matching_quota_are_not_limited() -> None:
     assert quota_of({(USER, CLIENT): {KEY: 1.0}, (("user", "bob"),): {KEY: 1.0}}, KEY, "ann", "other") is None
 
 

@@ -49,7 +49,7 @@ def test_a_sample_goes_when_its_last_event_has_left_the_window() -> None:
     assert used.total(T0 + 11_999) == 1
 
 
-def test_usage_that_is_taken_back_does_not_count() -> None:
+def test_reverted_usage_does_not_count() -> None:
     used = rate((150_000, 0), (-150_000, 0), (50_000, 10))
     assert used.throttle_ms(10_000, T0 + 10) == 0
 

@@ -112,7 +112,7 @@ def test_keys_stay_while_their_source_cannot_be_read_which_is_tried_at_growing_i
     assert source.timers.armed() == [REFRESH_MS]
 
 
-def test_an_unknown_key_has_them_read_early_and_not_for_each_token() -> None:
+def test_an_unknown_key_causes_one_early_read_of_the_keys() -> None:
     text = Text()
     source = Source(text.read)
     for _ in range(100):
@@ -193,7 +193,7 @@ def test_a_set_from_which_all_keys_were_withdrawn_accepts_no_token(
 
 
 @pytest.mark.parametrize("text", [b"", b"{}"])
-def test_there_is_no_start_without_keys(server: KeyServer, text: bytes) -> None:
+def test_the_broker_does_not_start_without_keys(server: KeyServer, text: bytes) -> None:
     server.text = text
     with pytest.raises(InvalidKeySet):
         Source(reader_of(server.url))

@@ -236,7 +236,7 @@ def test_scenario_084_another_scheme_ends_the_exchange() -> None:
     assert isinstance(unsecured().judge(first(unsecured_token(), scheme="Basic"), NOW_MS), TokenRefused)
 
 
-def test_a_good_token_after_a_refused_one_is_accepted_but_not_without_limit() -> None:
+def test_a_valid_token_after_a_refused_one_is_accepted_a_limited_number_of_times() -> None:
     exchange = unsecured()
     assert isinstance(exchange.judge(first(unsecured_token(exp=1)), NOW_MS), Challenge)
     assert isinstance(exchange.judge(first(unsecured_token()), NOW_MS), TokenAccepted)
@@ -253,7 +253,7 @@ def test_a_scope_that_is_missing_is_named() -> None:
     )
 
 
-async def test_a_login_over_the_wire_has_the_life_of_its_token_and_no_token_is_logged(
+async def test_a_login_over_the_wire_lasts_as_long_as_its_token_and_no_token_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     listener = Listener({"OAUTHBEARER": Offer(unsecured)})

@@ -161,7 +161,7 @@ def test_scenario_055_a_reserved_field_is_ignored() -> None:
     assert isinstance(server.judge(f"n,,m=x,n=alice,r={NONCE}".encode(), 0), Challenge)
 
 
-def test_scenario_056_a_final_message_with_another_nonce_or_none_that_can_be_read_is_refused() -> None:
+def test_scenario_056_a_final_message_with_a_wrong_or_unreadable_nonce_is_refused() -> None:
     for make in (
         lambda dialogue: dialogue.final(nonce="another"),
         lambda dialogue: b"c=biws,r=" + dialogue.server_first.nonce.encode(),

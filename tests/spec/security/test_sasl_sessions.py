@@ -35,7 +35,7 @@ def wait(listener: Listener, ms: int) -> None:
 
 
 @pytest.mark.parametrize(("version", "lifetime_ms"), [(0, 0), (1, LIFETIME_MS), (2, LIFETIME_MS)])
-def test_scenario_085_the_last_answer_tells_the_life_of_the_session(
+def test_scenario_085_the_last_response_has_the_lifetime_of_the_session(
     listener: Listener, version: int, lifetime_ms: int
 ) -> None:
     client = listener.connect()
@@ -121,7 +121,7 @@ def test_scenario_091_after_handshake_v0_tokens_have_no_header(listener: Listene
     assert other.is_closed_after_the_delay()
 
 
-def test_scenario_092_a_second_one_within_a_second_is_refused_and_the_connection_goes_on(
+def test_scenario_092_a_second_reauthentication_within_a_second_is_refused_and_the_connection_continues(
     listener: Listener, client: Client
 ) -> None:
     for token in (ALICE, ALICE):

@@ -45,7 +45,7 @@ def test_scenario_002_a_mechanism_without_its_login_module_is_refused_with_the_s
     assert f"{JAAS}=org.apache.kafka.common.security.plain.PlainLoginModule required" in words
 
 
-def test_scenario_002_a_login_module_without_the_prefix_of_listener_and_mechanism_is_none() -> None:
+def test_scenario_002_a_login_module_without_the_prefix_of_listener_and_mechanism_is_ignored() -> None:
     assert JAAS in refusal({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": PLAIN_LOGIN})
     given = {"sasl.enabled.mechanisms": "PLAIN", "listener.name.secure.sasl.jaas.config": PLAIN_LOGIN}
     assert JAAS in refusal(given)

@@ -47,7 +47,7 @@ def test_a_group_id_may_contain_colons_and_those_at_the_end_are_ignored(
         f"g{':' * 31_000}{TEXT}:0x",
     ],
 )
-def test_another_form_is_refused_and_the_refusal_quotes_little_of_it(text: str) -> None:
+def test_an_invalid_key_is_refused_and_its_error_quotes_only_the_beginning(text: str) -> None:
     with pytest.raises(ValueError, match="not of the form group:topic id:partition") as refused:
         SharePartitionKey.parse(text)
     assert len(str(refused.value)) < 400

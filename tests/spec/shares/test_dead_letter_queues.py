@@ -190,7 +190,7 @@ def test_scenario_012_and_029_a_topic_that_cannot_be_created_is_not_tried_again(
     assert QUEUE not in scene.image.topics
 
 
-def test_a_creation_over_the_quota_is_tried_again() -> None:
+def test_a_creation_that_exceeds_the_quota_is_retried() -> None:
     scene = DeadLetterScene(has_queue=False)
     scene.allow_creation()
     scene.create_refusals += [KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)] * 2
@@ -279,7 +279,7 @@ def test_scenario_019_records_below_a_raised_log_start_that_are_still_held_are_d
     assert scene.copied() == [0, 1, 2, 3]
 
 
-def test_scenario_020_where_the_first_of_them_is_gone_none_has_key_or_value(scene: DeadLetterScene) -> None:
+def test_scenario_020_no_copy_has_key_or_value_if_the_first_record_is_deleted(scene: DeadLetterScene) -> None:
     scene.copy_whole()
     topic = with_topic(scene, 4, 4)
     member = scene.member("A")

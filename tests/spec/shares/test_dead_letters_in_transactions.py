@@ -81,7 +81,7 @@ def test_a_commit_that_no_leader_sees_is_copied_by_the_next_one(scene: DeadLette
     assert scene.copied() == [0, 1]
 
 
-def test_the_same_rejection_once_more_is_accepted(scene: DeadLetterScene) -> None:
+def test_a_repeated_rejection_is_accepted(scene: DeadLetterScene) -> None:
     topic = scene.shared_topic("T", 10)
     member, producer = scene.joined("A"), scene.producer()
     member.acquire(topic)

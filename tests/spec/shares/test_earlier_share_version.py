@@ -53,7 +53,9 @@ def stopped(running: Running) -> FakeDisk:
 
 
 @pytest.mark.parametrize("name", [RAISED, PENDING, RESOLVED])
-def test_w2_the_feature_is_raised_at_the_first_start_and_told_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_w2_the_feature_is_raised_at_the_first_start_and_logged_once(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = on_fake_disk(name)
     with caplog.at_level(logging.WARNING):
         running = Running(disk)
@@ -83,14 +85,14 @@ def test_w2_it_is_one_batch_of_one_record_before_the_registration() -> None:
 
 
 @pytest.mark.parametrize("name", [PENDING, RESOLVED])
-def test_w2_private_tags_are_enough_where_the_log_does_not_tell_who_raised_the_level(
+def test_w2_private_tags_are_enough_if_the_log_does_not_show_who_raised_the_level(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EarlierShareVersion, "follow_record", lambda self, record: None)
     assert Running(on_fake_disk(name)).metadata.image.features.get(OWN) == 1
 
 
-def test_w3_a_level_that_nothing_shows_to_be_ours_stays_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_w3_a_level_without_a_trace_of_odradek_stays_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EarlierShareVersion, "follow_record", lambda self, record: None)
     features = Running(on_fake_disk(RAISED)).metadata.image.features
     assert OWN not in features
@@ -146,7 +148,7 @@ def test_the_registered_broker_shows_whether_an_earlier_odradek_raised_the_level
 # --- New directories.
 
 
-def test_a_new_directory_begins_with_the_feature_that_was_asked_for() -> None:
+def test_a_new_directory_begins_with_the_configured_feature() -> None:
     running = Running(FakeDisk(), config=config_with(odradek_share_transactions="1"))
     assert running.metadata.image.acknowledges_in_transactions
     assert b"odradek.share" not in running.disk.read_bytes(FORMATTED), "Kafka reads that"

@@ -56,7 +56,7 @@ def test_adding_to_the_overlay_costs_the_same_for_each_range() -> None:
 
 
 @pure_only
-def test_replacing_and_resolving_what_the_overlay_has() -> None:
+def test_replacing_and_resolving_pending_ranges_costs_the_same_for_each_range() -> None:
     def replacing(count: int) -> Callable[[], object]:
         overlay = PendingRanges(every_second(count))
         return lambda: overlay.add(shuffled(every_second(count, epoch=1)))
@@ -71,7 +71,7 @@ def test_replacing_and_resolving_what_the_overlay_has() -> None:
 
 
 @pure_only
-def test_the_first_record_after_a_commit_tells_all_that_it_committed() -> None:
+def test_the_first_record_after_a_commit_costs_the_same_for_each_committed_range() -> None:
     def telling(count: int) -> Callable[[], object]:
         entry = StateEntry(SharePartitionKey("g", bytes(16), 0), 0)
         entry.take_update(ShareUpdate(entry.key, 1, 0, 0, 0, pending=every_second(count)))
@@ -107,7 +107,7 @@ def test_acknowledging_in_a_transaction_costs_the_same_for_each_record() -> None
 
 
 @pure_only
-def test_adopting_what_is_stored_when_a_marker_did_not_come() -> None:
+def test_adopting_stored_state_after_a_missed_marker_costs_the_same_for_each_record() -> None:
     def adopting(count: int) -> Callable[[], object]:
         _, records = in_flight(count)
         acknowledged(records, count)

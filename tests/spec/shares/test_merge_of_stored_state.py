@@ -48,7 +48,7 @@ def test_state_below_the_start_offset_is_cut_off() -> None:
     ]
 
 
-def test_a_batch_that_ends_before_it_begins_says_nothing() -> None:
+def test_a_batch_that_ends_before_it_begins_is_ignored() -> None:
     assert after((5, 4, ACKNOWLEDGED, 1)) == []
 
 

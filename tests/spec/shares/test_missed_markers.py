@@ -120,7 +120,7 @@ def test_a_write_that_is_stored_leaves_the_missed_markers_of_other_transactions(
 
 
 @pytest.mark.parametrize(("version", "pending"), [(1, 10), (2, 0)])
-def test_a_marker_that_comes_twice_ends_the_next_transaction_only_if_it_says_that_it_is_of_the_old_protocol(
+def test_a_repeated_marker_ends_the_next_transaction_only_below_transaction_version_2(
     version: int, pending: int
 ) -> None:
     """The repeated marker has the epoch of the next transaction.

@@ -69,7 +69,7 @@ def test_aborted_acknowledgements_need_no_record_because_they_are_stored_as_avai
     assert broker.reported_batches(topic) == broker.stored_batches(topic) == [(3, 5, AVAILABLE, 1)]
 
 
-def test_a_clean_stop_leaves_no_marker_unrepeated(broker: TxnShareBroker) -> None:
+def test_a_clean_stop_records_the_results_of_all_markers(broker: TxnShareBroker) -> None:
     topic, _, producer = staged(broker)
     producer.commit()
     broker.share_coordinator.repeat_markers()
@@ -79,7 +79,7 @@ def test_a_clean_stop_leaves_no_marker_unrepeated(broker: TxnShareBroker) -> Non
     assert state_end(broker) == end, "once"
 
 
-def test_a_start_after_a_crash_tells(broker: TxnShareBroker) -> None:
+def test_a_start_after_a_crash_records_the_results_of_markers(broker: TxnShareBroker) -> None:
     topic, _, producer = staged(broker)
     producer.commit()
     assert broker.reported_batches(topic) == [(3, 5, AVAILABLE, 1)]
@@ -102,7 +102,7 @@ def test_the_committed_state_of_an_idle_share_partition_is_recorded_at_the_prune
     assert broker.reported_batches(topic) == [(0, 9, ACKNOWLEDGED, 1)]
 
 
-def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broker: TxnShareBroker) -> None:
+def test_a_marker_below_version_2_is_also_recorded(broker: TxnShareBroker) -> None:
     """Checks that the broker also writes a record for a marker below transaction version 2. There, two consecutive
     transactions of a producer may have the same epoch, so the marker's epoch does not show which of the two it ends."""
     topic, _, producer = staged(broker)
@@ -122,7 +122,7 @@ def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broke
     assert broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
 
 
-def test_a_share_partition_that_goes_while_a_marker_is_applied_is_not_remembered(broker: TxnShareBroker) -> None:
+def test_a_share_partition_that_a_marker_unloads_is_not_remembered(broker: TxnShareBroker) -> None:
     """Checks that the producer is not remembered for a share partition that a marker unloads. The marker archives
     records whose state cannot be stored. Meanwhile another acknowledgement of the same producer is about to be staged
     in this share partition."""

@@ -105,7 +105,7 @@ def test_scenario_143_a_request_whose_state_is_stored_after_the_take_over_is_ref
     assert member.ack_code(topic, REST) is NONE
 
 
-def test_one_partition_stored_in_time_and_another_too_late_is_nothing_at_all(broker: TxnShareBroker) -> None:
+def test_nothing_is_staged_if_one_of_two_partitions_is_stored_after_the_take_over(broker: TxnShareBroker) -> None:
     topic, other = broker.shared_topic("T", 10), broker.shared_topic("U", 10)
     member, old = broker.joined("A", "T", "U"), broker.producer(two_phase=True)
     member.acquire(topic, other)

@@ -21,7 +21,7 @@ def test_scenario_052_record_limit_leaves_the_rest_available() -> None:
     assert s.fetch("B") == [(5, 9, 1), (10, 29, 1)]
 
 
-def test_scenario_053_ranges_are_cut_at_log_batches_of_the_wanted_size() -> None:
+def test_scenario_053_ranges_are_cut_at_log_batches_of_the_requested_size() -> None:
     assert scene(10, 10, 10).fetch("A", batch_size=10) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
 
 
@@ -89,7 +89,7 @@ def test_with_a_limit_of_two_nothing_is_throttled() -> None:
     assert s.fetch("A") == [(0, 9, 2)]
 
 
-def test_record_limit_counts_over_what_is_given_back_and_what_is_new() -> None:
+def test_record_limit_counts_released_and_new_records_together() -> None:
     s = scene(10, 10)
     s.fetch("A", 10)
     s.ack("A", (3, 5, RELEASE))

@@ -94,7 +94,7 @@ def test_an_update_without_a_snapshot_before_it_becomes_the_state() -> None:
     assert scene.read() == StoredState(0, 3, (StateBatch(3, 9, 2, 1),))
 
 
-def test_a_start_offset_that_is_not_written_leaves_the_stored_one() -> None:
+def test_a_write_without_a_start_offset_keeps_the_stored_one() -> None:
     scene = initialized(start_offset=4)
     scene.write((4, 5, 2, 1), start_offset=-1)
     assert scene.read() == StoredState(1, 4, (StateBatch(4, 5, 2, 1),))
@@ -185,7 +185,7 @@ def test_scenario_075_nothing_is_read_or_written_before_it_was_initialised() -> 
     assert scene.write((0, 9, 2, 1), key=ELSEWHERE) is INVALID
 
 
-def test_scenario_076_deleting_and_summarising_what_is_not_there() -> None:
+def test_scenario_076_missing_state_can_be_deleted_and_summarised() -> None:
     scene = ShareStateScene()
     assert scene.delete() is True
     assert scene.records == []
@@ -212,7 +212,7 @@ def test_the_state_of_a_deleted_topic_is_deleted() -> None:
     assert scene.records[1:] == [StateDeletion(KEY)]
 
 
-def test_what_was_not_written_for_long_is_written_out_again_so_that_the_log_can_shrink() -> None:
+def test_old_state_is_written_again_as_a_snapshot_so_that_the_log_can_shrink() -> None:
     other = KEY._replace(partition=1)
     scene = ShareStateScene()
     scene.initialize()

@@ -94,7 +94,7 @@ def test_a_fetch_of_nothing_is_answered_at_once(broker: ShareBroker, nothing: di
     assert a.begin_fetch(topic, max_wait_ms=500, **nothing).is_done
 
 
-def test_the_budget_holds_over_all_partitions_and_each_has_its_turn(broker: ShareBroker) -> None:
+def test_the_budget_covers_all_partitions_and_each_gets_a_turn(broker: ShareBroker) -> None:
     first, second = broker.shared_topic("T", 10), broker.shared_topic("U", 10)
     a = broker.member("A")
     got = [partitions_of(a.fetch(first, second, max_records=5))]
@@ -104,7 +104,7 @@ def test_the_budget_holds_over_all_partitions_and_each_has_its_turn(broker: Shar
 
 
 @pytest.mark.parametrize("max_records", [0, 5])
-def test_errors_are_told_even_where_no_more_records_are_wanted(broker: ShareBroker, max_records: int) -> None:
+def test_errors_are_returned_even_if_no_more_records_fit(broker: ShareBroker, max_records: int) -> None:
     """S3: only the unknown topics get the error code UNKNOWN_TOPIC_ID (docs/spec/kafka-4.4.md#s5-3)."""
     topics = [broker.shared_topic(name, 10) for name in ("T", "U")]
     unknown = [b"\x07" * 16, b"\x08" * 16]
@@ -181,7 +181,7 @@ def test_a_waiting_fetch_gets_the_error_of_a_deleted_topic_at_once(broker: Share
 
 
 @pytest.mark.known_bug(82, "Odradek 198d3dd")
-def test_a_topic_that_was_created_again_is_another_one_to_session_acknowledgement_and_offsets(
+def test_a_recreated_topic_is_a_different_topic_for_sessions_acknowledgements_and_offsets(
     broker: ShareBroker,
 ) -> None:
     old = broker.shared_topic("T", 10)
@@ -197,7 +197,7 @@ def test_a_topic_that_was_created_again_is_another_one_to_session_acknowledgemen
     assert (old, 0) not in found
 
 
-def test_scenario_060_retention_is_met_by_the_fetch_and_over_wire_too(broker: ShareBroker) -> None:
+def test_scenario_060_a_fetch_over_the_wire_skips_records_that_retention_removed(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, 10, 30, 10)
     a = broker.member("A")
     a.fetch(topic, max_records=10)
@@ -231,12 +231,12 @@ def test_a_start_offset_that_is_not_decided_is_decided_by_the_first_fetch(
     assert broker.stored(topic).start_offset == first
 
 
-def test_scenario_035_never_fetched_means_no_start_offset(broker: ShareBroker) -> None:
+def test_scenario_035_a_partition_that_was_never_fetched_has_no_start_offset(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, start_offset=-1)
     assert (broker.stored(topic).start_offset, broker.stored(topic).delivery_complete_count) == (-1, -1)
 
 
-def test_by_duration_begins_with_the_first_record_that_is_young_enough(broker: ShareBroker) -> None:
+def test_by_duration_starts_at_the_first_record_that_is_young_enough(broker: ShareBroker) -> None:
     broker.set_group(share_auto_offset_reset="by_duration:PT1M")
     topic = broker.shared_topic("T", 10, start_offset=-1)
     broker.clock.advance(60_001)
@@ -250,7 +250,7 @@ def test_by_duration_begins_with_the_first_record_that_is_young_enough(broker: S
 # --- Transactions on the source topic.
 
 
-def test_scenario_061_and_062_aborted_records_by_isolation_level(broker: ShareBroker) -> None:
+def test_scenario_061_and_062_aborted_records_are_delivered_by_isolation_level(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T")
     broker.transactional(5, commit=False)
     a = broker.member("A")

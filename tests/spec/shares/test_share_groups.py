@@ -139,7 +139,7 @@ def test_scenario_025_partitions_are_shared_out_evenly(broker: ShareBroker) -> N
     assert sorted(got[0][topic] + got[1][topic]) == [0, 1, 2, 3]
 
 
-def test_scenario_026_an_epoch_that_is_neither_the_last_nor_the_one_before(broker: ShareBroker) -> None:
+def test_scenario_026_an_epoch_that_is_neither_the_current_nor_the_previous_one_is_fenced(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -157,7 +157,7 @@ def test_scenario_027_unknown_members_and_groups_are_refused(broker: ShareBroker
     assert (code(response), response.member_id, response.member_epoch) == (ErrorCode.UNKNOWN_MEMBER_ID, None, 0)
 
 
-def test_scenario_028_a_group_that_is_full(broker: ShareBroker) -> None:
+def test_scenario_028_a_full_group_refuses_new_members(broker: ShareBroker) -> None:
     broker.topic("T")
     for number in range(200):
         assert code(broker.member(f"m{number}").heartbeat(0, ["T"])) is NONE
@@ -183,7 +183,7 @@ def test_scenario_029_a_share_member_cannot_join_a_consumer_group(broker: ShareB
     assert code(delete_offsets(a, "T")) is NOT_FOUND
 
 
-def test_a_share_group_of_that_name_is_no_consumer_group(broker: ShareBroker) -> None:
+def test_a_consumer_cannot_join_a_share_group(broker: ShareBroker) -> None:
     broker.set_level("group.version", 1)
     broker.topic("T")
     a = broker.member("A")
@@ -262,7 +262,7 @@ def test_a_group_id_must_not_be_blank(broker: ShareBroker) -> None:
     assert code(broker.member("A", group_id=" ").heartbeat(0, ["T"])) is INVALID
 
 
-def test_rights_of_a_heartbeat(broker: ShareBroker) -> None:
+def test_a_heartbeat_requires_read_on_the_group_and_describe_on_its_topics(broker: ShareBroker) -> None:
     broker.topic("T")
     broker.deny(Operation.DESCRIBE, ResourceType.TOPIC, "T")
     assert code(broker.member("A").heartbeat(0, ["T"])) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -270,7 +270,7 @@ def test_rights_of_a_heartbeat(broker: ShareBroker) -> None:
     assert code(broker.member("A").heartbeat(0, ["T"])) is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_leaving_with_an_empty_subscription_as_java_does(broker: ShareBroker) -> None:
+def test_a_member_may_leave_with_an_empty_subscription_as_java_does(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     a.heartbeat(0, ["T"])
@@ -284,7 +284,7 @@ def test_an_empty_subscription_empties_the_assignment(broker: ShareBroker) -> No
     assert assigned(a.heartbeat(topics=[])) == {}
 
 
-def test_a_member_that_is_not_heard_of_is_gone(broker: ShareBroker) -> None:
+def test_a_silent_member_is_removed(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     a.heartbeat(0, ["T"])
@@ -300,7 +300,7 @@ def test_a_deleted_topic_leaves_the_assignment_at_once(broker: ShareBroker) -> N
     assert assigned(a.heartbeat()) == {}
 
 
-def test_state_that_cannot_be_begun_is_asked_for_again(broker: ShareBroker) -> None:
+def test_a_failed_initialisation_of_state_is_repeated(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     refusals = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     broker.persister.initialize_refusals = refusals
@@ -327,7 +327,7 @@ def test_a_restart_finds_members_epochs_and_state(broker: ShareBroker) -> None:
 # --- Descriptions for administrators.
 
 
-def test_a_share_group_described(broker: ShareBroker) -> None:
+def test_a_share_group_is_described(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -344,7 +344,7 @@ def test_a_share_group_described(broker: ShareBroker) -> None:
     assert code(group) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_share_group_listed(broker: ShareBroker) -> None:
+def test_a_share_group_is_listed(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     a.heartbeat(0, ["T"])
@@ -360,7 +360,7 @@ def test_a_share_group_listed(broker: ShareBroker) -> None:
     assert listed.group_id == GROUP
 
 
-def test_a_share_group_deleted_with_its_state(broker: ShareBroker) -> None:
+def test_a_share_group_is_deleted_with_its_state(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -443,7 +443,7 @@ def test_a_partition_whose_log_cannot_be_used_has_an_error_and_the_others_have_t
     assert positions(a, "T", "U") == [("T", 0, 0, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER), ("U", 0, 2, 8, NONE)]
 
 
-def test_scenario_035_a_group_that_has_never_fetched(broker: ShareBroker) -> None:
+def test_scenario_035_a_group_that_has_never_fetched_has_no_offsets(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -452,7 +452,7 @@ def test_scenario_035_a_group_that_has_never_fetched(broker: ShareBroker) -> Non
     assert positions(a, group_id="none") == []
 
 
-def test_offsets_that_were_deleted_begin_anew(broker: ShareBroker) -> None:
+def test_deleted_offsets_are_initialised_again(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -468,7 +468,7 @@ def test_offsets_that_were_deleted_begin_anew(broker: ShareBroker) -> None:
     assert settled(broker, a, topics=["T"]) == [{topic: [0]}]
 
 
-def test_rights_to_offsets(broker: ShareBroker) -> None:
+def test_requests_for_offsets_require_permissions(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     alter(a, "T", 0)
@@ -490,7 +490,7 @@ def test_every_api_of_share_groups_is_answered(broker: ShareBroker) -> None:
             assert callable(handler_of(api_key))
 
 
-def test_what_a_member_acquires_before_the_group_hears_that_there_is_state_stays_its_own(broker: ShareBroker) -> None:
+def test_a_member_keeps_records_that_it_acquires_before_the_group_learns_of_the_state(broker: ShareBroker) -> None:
     """Checks that a member keeps the records that it acquires as soon as the share state exists. The group learns of
     this state only after it has been written to the disk."""
     topic = bytes(broker.topic("T").topic_id)

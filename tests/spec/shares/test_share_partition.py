@@ -27,7 +27,7 @@ def scene(*batches: int, **limits: int | bool) -> SharePartitionScene:
 
 
 @pytest.mark.parametrize("state", RecordState)
-def test_every_state_says_what_each_event_does(state: RecordState) -> None:
+def test_every_state_has_a_cell_for_each_event(state: RecordState) -> None:
     assert GRID[state].keys() == set(Event)
 
 
@@ -45,7 +45,7 @@ def test_only_an_acquisition_leads_from_available_to_acquired() -> None:
     ("how", "state"),
     [(RELEASE, RecordState.AVAILABLE), (ACCEPT, RecordState.ACKNOWLEDGED), (REJECT, RecordState.ARCHIVED)],
 )
-def test_a_refused_acknowledgement_is_answered_as_its_cell_has_it(how: int, state: RecordState, type_: int) -> None:
+def test_a_refused_acknowledgement_gets_the_error_of_its_cell(how: int, state: RecordState, type_: int) -> None:
     s = scene(10, 10)
     s.fetch("A")
     assert s.ack("A", (10, 19, how)) is NONE
@@ -57,7 +57,7 @@ def test_a_refused_acknowledgement_is_answered_as_its_cell_has_it(how: int, stat
 
 @pytest.mark.parametrize("type_", [ACCEPT, REJECT])
 @pytest.mark.parametrize("how", [RELEASE, ACCEPT, REJECT])
-def test_a_refused_acknowledgement_in_a_transaction_is_answered_as_its_cell_has_it(how: int, type_: int) -> None:
+def test_a_refused_acknowledgement_in_a_transaction_gets_the_error_of_its_cell(how: int, type_: int) -> None:
     s = scene(10, 10)
     s.fetch("A")
     assert s.ack("A", (10, 19, how)) is NONE
@@ -380,12 +380,12 @@ def test_a_session_end_archives_records_at_the_delivery_limit() -> None:
 # --- The offsets that an acknowledgement may cover.
 
 
-def test_nothing_tracked_at_or_before_the_first_offset() -> None:
+def test_an_acknowledgement_without_acquired_records_is_refused() -> None:
     s = scene(10)
     assert s.ack("A", (0, 9, ACCEPT)) is WRONG
 
 
-def test_from_below_to_above_the_start_offset_while_nothing_is_tracked() -> None:
+def test_an_acknowledgement_beyond_the_start_offset_is_refused_while_no_records_are_tracked() -> None:
     """Checks that only the acknowledgement of this partition is refused, whereas Kafka 4.3.1 fails the whole request
     (docs/spec/share-groups.md#s8, row 20)."""
     s = scene(10)
@@ -394,7 +394,7 @@ def test_from_below_to_above_the_start_offset_while_nothing_is_tracked() -> None
     assert s.ack("A", (5, 15, ACCEPT)) is INVALID
 
 
-def test_from_below_to_above_the_start_offset_counts_from_there() -> None:
+def test_an_acknowledgement_across_the_start_offset_counts_from_that_offset() -> None:
     s = scene(10, 10)
     s.fetch("A")
     s.ack("A", (0, 4, ACCEPT))

@@ -118,7 +118,7 @@ def test_a_restarted_session_needs_no_additional_cache_slot(broker: ShareBroker)
     assert code(a.fetch(topic, epoch=0)) is NONE
 
 
-def test_scenario_010_nobody_asks_for_membership_but_the_state_must_be_there(broker: ShareBroker) -> None:
+def test_scenario_010_a_fetch_requires_the_state_but_no_membership(broker: ShareBroker) -> None:
     topic = broker.topic("T")
     broker.produce("T", 10)
     a = broker.member("made-up")
@@ -320,7 +320,7 @@ def test_the_final_epoch_of_a_fetch_fetches_nothing(broker: ShareBroker) -> None
     assert b.acquire(topic) == [(0, 14, 1)]
 
 
-def test_partitions_forgotten_before_keep_their_records(broker: ShareBroker) -> None:
+def test_partitions_that_were_forgotten_earlier_keep_their_records(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
     a.fetch(topic)
@@ -340,7 +340,7 @@ def test_a_session_begun_anew_over_another_connection_outlives_the_first(broker:
     assert again.ack_code(topic, (0, 9, ACCEPT)) is NONE
 
 
-def test_with_the_last_session_what_is_in_memory_goes(broker: ShareBroker) -> None:
+def test_share_partitions_are_unloaded_with_the_last_session(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)

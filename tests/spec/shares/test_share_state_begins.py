@@ -41,13 +41,13 @@ def synced(broker: ShareBroker) -> int:
     return sum(call.startswith("sync") and SHARE_GROUP_STATE in call and ".log" in call for call in broker.disk.log)
 
 
-def test_it_is_synced_before_the_group_notes_it_whatever_the_settings_say(broker: ShareBroker) -> None:
+def test_new_share_state_is_synced_before_the_group_records_it_whatever_the_settings(broker: ShareBroker) -> None:
     assert synced(broker) == 0
     assigned(broker, "A")
     assert synced(broker) == 1
 
 
-def test_a_group_that_has_forgotten_it_does_not_begin_it_anew(broker: ShareBroker) -> None:
+def test_a_group_that_has_forgotten_its_share_state_does_not_initialise_it_again(broker: ShareBroker) -> None:
     a = assigned(broker, "A")
     topic = broker.image.topics["T"].topic_id
     assert a.acquire(topic) == [(0, 9, 1)]

@@ -30,7 +30,7 @@ def broker() -> ShareBroker:
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR, True),
     ],
 )
-def test_scenario_064_and_069_a_write_that_fails(
+def test_scenario_064_and_069_a_failed_write_fails_the_acknowledgement(
     broker: ShareBroker, told: ErrorCode, client_sees: ErrorCode, stays: bool
 ) -> None:
     topic = broker.shared_topic("T", 10)
@@ -49,7 +49,7 @@ def test_scenario_064_and_069_a_write_that_fails(
         assert a.acquire() == [(0, 9, 1)]
 
 
-def test_scenario_065_a_second_acknowledgement_while_the_first_is_stored(broker: ShareBroker) -> None:
+def test_scenario_065_a_second_acknowledgement_is_refused_while_the_first_is_stored(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -61,7 +61,7 @@ def test_scenario_065_a_second_acknowledgement_while_the_first_is_stored(broker:
     assert partitions_of(a.acked(first))[topic, 0].code is NONE
 
 
-def test_scenario_066_a_lock_over_during_a_write_that_fails(broker: ShareBroker) -> None:
+def test_scenario_066_a_lock_that_expires_during_a_failed_write_releases_the_record(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
     a.fetch(topic)
@@ -118,7 +118,7 @@ def test_scenario_070_state_that_was_altered_fences_the_one_in_memory(broker: Sh
     assert a.acquire() == [(7, 9, 1)]
 
 
-def test_scenario_044_is_stored_in_runs(broker: ShareBroker) -> None:
+def test_scenario_044_types_of_an_acknowledgement_are_stored_in_runs(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)

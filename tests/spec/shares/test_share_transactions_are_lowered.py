@@ -64,7 +64,7 @@ def test_a_refused_downgrade_ends_the_draining() -> None:
     assert story.stage_some("A", 1)
 
 
-def test_what_markers_committed_is_recorded_and_synced_before_the_lower_level_is() -> None:
+def test_results_of_markers_are_recorded_and_synced_before_the_level_is_lowered() -> None:
     """Checks that the results of markers are recorded and synced before the level is lowered, because afterwards a
     release that cannot interpret markers may read the directory."""
     settings = {

@@ -58,7 +58,7 @@ def test_scenario_082_staged_records_are_not_given_to_others(broker: TxnShareBro
 
 
 @pytest.mark.parametrize("kind", [0, ACCEPT, RELEASE, REJECT, RENEW])
-def test_scenario_083_a_plain_acknowledgement_of_staged_records(broker: TxnShareBroker, kind: int) -> None:
+def test_scenario_083_a_plain_acknowledgement_of_staged_records_is_refused(broker: TxnShareBroker, kind: int) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -69,7 +69,7 @@ def test_scenario_083_a_plain_acknowledgement_of_staged_records(broker: TxnShare
     assert broker.stored_batches(topic) == [(0, 9, 2, 1)]
 
 
-def test_scenario_084_accepted_and_rejected_records(broker: TxnShareBroker) -> None:
+def test_scenario_084_accepted_and_rejected_records_are_committed_with_their_types(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -94,7 +94,9 @@ def test_scenario_085_the_start_offset_waits_for_records_that_are_not_staged(bro
 
 
 @pytest.mark.parametrize("ends", ["final epoch", "connection"])
-def test_scenario_086_a_commit_after_the_member_closed_its_session(broker: TxnShareBroker, ends: str) -> None:
+def test_scenario_086_a_commit_is_effective_after_the_member_closed_its_session(
+    broker: TxnShareBroker, ends: str
+) -> None:
     topic = broker.shared_topic("T", 10)
     a, other, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     a.acquire(topic)
@@ -107,7 +109,7 @@ def test_scenario_086_a_commit_after_the_member_closed_its_session(broker: TxnSh
     assert other.acquire(topic) == []
 
 
-def test_scenario_087_an_abort_after_the_member_closed_its_session(broker: TxnShareBroker) -> None:
+def test_scenario_087_an_abort_after_the_member_closed_its_session_releases_the_records(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     a.acquire(topic)
@@ -117,7 +119,7 @@ def test_scenario_087_an_abort_after_the_member_closed_its_session(broker: TxnSh
     assert b.acquire(topic) == [(0, 9, 2)]
 
 
-def test_scenario_088_an_abort_of_what_was_delivered_often_enough(broker: TxnShareBroker) -> None:
+def test_scenario_088_an_abort_archives_records_at_the_delivery_limit(broker: TxnShareBroker) -> None:
     broker.set_group(share_delivery_count_limit="2")
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
@@ -132,7 +134,7 @@ def test_scenario_088_an_abort_of_what_was_delivered_often_enough(broker: TxnSha
     assert b.acquire(topic) == []
 
 
-def test_scenario_089_a_transaction_of_acknowledgements_alone(broker: TxnShareBroker) -> None:
+def test_scenario_089_a_transaction_may_have_only_acknowledgements(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     first = producer.pair
@@ -145,7 +147,9 @@ def test_scenario_089_a_transaction_of_acknowledgements_alone(broker: TxnShareBr
     assert producer.pair == (first[0], first[1] + 1)
 
 
-def test_scenario_090_share_partitions_in_several_state_partitions(broker: TxnShareBroker) -> None:
+def test_scenario_090_share_partitions_of_several_state_partitions_are_committed_together(
+    broker: TxnShareBroker,
+) -> None:
     topics = {name: broker.shared_topic(name, 3) for name in ("T", "U", "V", "W")}
     a, producer = broker.joined("A", *topics), broker.producer()
     a.acquire(*topics.values())
@@ -192,7 +196,7 @@ def test_scenario_092_the_last_epoch_of_a_producer_id_still_commits(broker: TxnS
     assert broker.stored_batches(topic) == [(0, 9, 2, 1)]
 
 
-def test_scenario_093_staging_after_the_abort_marker_has_passed(broker: TxnShareBroker) -> None:
+def test_scenario_093_staging_after_the_abort_marker_is_refused(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer(timeout_ms=1_000)
     a.acquire(topic)
@@ -214,7 +218,7 @@ def test_scenario_093_staging_after_the_abort_marker_has_passed(broker: TxnShare
         (Operation.READ, ResourceType.TOPIC, "T", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ],
 )
-def test_scenario_094_missing_rights(
+def test_scenario_094_a_request_without_permission_stages_nothing(
     broker: TxnShareBroker, operation: Operation, resource: ResourceType, name: str, code: ErrorCode
 ) -> None:
     topic = broker.shared_topic("T", 10)
@@ -225,7 +229,7 @@ def test_scenario_094_missing_rights(
     assert broker.transactions.describe("pay").transaction_state == "Empty"
 
 
-def test_scenario_095_a_producer_that_the_coordinator_does_not_know(broker: TxnShareBroker) -> None:
+def test_scenario_095_an_unknown_producer_is_refused(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -235,7 +239,7 @@ def test_scenario_095_a_producer_that_the_coordinator_does_not_know(broker: TxnS
     assert broker.pending == 0
 
 
-def test_scenario_096_while_the_transaction_before_awaits_its_markers(broker: TxnShareBroker) -> None:
+def test_scenario_096_staging_waits_for_the_markers_of_the_previous_transaction(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -259,7 +263,7 @@ def test_scenario_097_a_batch_may_have_a_type_for_each_offset(broker: TxnShareBr
     assert broker.stored_batches(topic) == [(0, 1, 2, 1), (2, 2, 4, 1)]
 
 
-def test_scenario_098_records_that_somebody_else_has_finished(broker: TxnShareBroker) -> None:
+def test_scenario_098_records_that_another_member_has_finished_are_refused(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     a.acquire(topic)
@@ -327,7 +331,7 @@ def test_scenario_102_the_marker_reaches_the_share_partition_wherever_its_state_
     assert broker.pending == 0
 
 
-def test_scenario_103_a_partition_that_is_led_elsewhere(broker: TxnShareBroker) -> None:
+def test_scenario_103_a_partition_with_another_leader_is_refused(broker: TxnShareBroker) -> None:
     topic, other = broker.shared_topic("T", 10), broker.shared_topic("U", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic, other)
@@ -359,7 +363,7 @@ def test_scenario_100_nothing_but_the_commit_marker_can_be_stored(broker: TxnSha
     assert broker.joined("B").acquire(topic) == []
 
 
-def test_scenario_105_a_reader_that_does_not_know_what_is_staged(broker: TxnShareBroker) -> None:
+def test_scenario_105_a_reader_that_ignores_staged_state_delivers_the_records_again(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)

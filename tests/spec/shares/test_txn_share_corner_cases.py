@@ -18,7 +18,7 @@ def broker() -> TxnShareBroker:
     return TxnShareBroker()
 
 
-def test_case_01_the_leader_restarts_before_the_marker(broker: TxnShareBroker) -> None:
+def test_case_01_staged_records_survive_a_restart_of_the_leader_before_the_marker(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -31,7 +31,9 @@ def test_case_01_the_leader_restarts_before_the_marker(broker: TxnShareBroker) -
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_case_02_the_transaction_coordinator_is_away(broker: TxnShareBroker, code: ErrorCode) -> None:
+def test_case_02_a_missing_transaction_coordinator_leaves_the_records_unstaged(
+    broker: TxnShareBroker, code: ErrorCode
+) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -45,7 +47,7 @@ def test_case_02_the_transaction_coordinator_is_away(broker: TxnShareBroker, cod
     assert producer.commit() is NONE
 
 
-def test_case_03_a_producer_that_was_fenced(broker: TxnShareBroker) -> None:
+def test_case_03_a_fenced_producer_stages_nothing(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, old = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -59,7 +61,7 @@ def test_case_03_a_producer_that_was_fenced(broker: TxnShareBroker) -> None:
     assert broker.pending == 10
 
 
-def test_case_04_the_answer_gets_lost(broker: TxnShareBroker) -> None:
+def test_case_04_a_request_whose_answer_was_lost_can_be_repeated(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -70,7 +72,7 @@ def test_case_04_the_answer_gets_lost(broker: TxnShareBroker) -> None:
     assert broker.producer("other").codes(a, {topic: [ALL]}) == [WRONG]
 
 
-def test_case_05_markers_that_come_twice(broker: TxnShareBroker) -> None:
+def test_case_05_a_repeated_marker_does_not_end_the_next_transaction(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -89,7 +91,7 @@ def test_case_05_markers_that_come_twice(broker: TxnShareBroker) -> None:
     assert broker.pending == 5
 
 
-def test_case_06_the_lock_runs_out_and_the_transaction_is_ended_first(broker: TxnShareBroker) -> None:
+def test_case_06_an_expired_lock_aborts_the_transaction_before_others_get_the_records(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     a.acquire(topic)
@@ -101,7 +103,7 @@ def test_case_06_the_lock_runs_out_and_the_transaction_is_ended_first(broker: Tx
     assert broker.pending == 0
 
 
-def test_case_06_a_commit_that_was_decided_before_the_lock_ran_out(broker: TxnShareBroker) -> None:
+def test_case_06_a_commit_decided_before_the_lock_expired_is_effective(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     a.acquire(topic)
@@ -121,7 +123,7 @@ def test_case_06_a_commit_that_was_decided_before_the_lock_ran_out(broker: TxnSh
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_case_07_the_producer_dies(broker: TxnShareBroker, is_gone: bool) -> None:
+def test_case_07_the_transaction_of_a_dead_producer_times_out(broker: TxnShareBroker, is_gone: bool) -> None:
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer(timeout_ms=5_000)
     a.acquire(topic)
@@ -147,7 +149,7 @@ def test_case_08_another_member_epoch_or_a_member_that_left_is_refused(broker: T
 
 
 @pytest.mark.parametrize(("own", "share", "transaction"), [(0, 1, 2), (0, 2, 2), (1, 1, 1), (1, 0, 2)])
-def test_scenario_079_case_09_without_the_feature_or_one_that_it_needs(
+def test_scenario_079_case_09_the_request_is_unsupported_without_the_feature_or_its_dependencies(
     broker: TxnShareBroker, own: int, share: int, transaction: int
 ) -> None:
     topic = broker.shared_topic("T", 10)
@@ -162,7 +164,7 @@ def test_scenario_079_case_09_without_the_feature_or_one_that_it_needs(
 
 
 @pytest.mark.parametrize("types", [RELEASE, RENEW, 0, [ACCEPT, 0, ACCEPT], [ACCEPT, ACCEPT, RELEASE]])
-def test_case_10_types_that_cannot_be_staged(broker: TxnShareBroker, types: int | list[int]) -> None:
+def test_case_10_types_that_cannot_be_staged_are_refused(broker: TxnShareBroker, types: int | list[int]) -> None:
     topic, other = broker.shared_topic("T", 10), broker.shared_topic("U", 10)
     a, producer = broker.joined("A", "T", "U"), broker.producer()
     a.acquire(topic, other)

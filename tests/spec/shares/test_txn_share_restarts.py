@@ -21,7 +21,7 @@ def broker() -> TxnShareBroker:
     return TxnShareBroker()
 
 
-def test_case_04_the_answer_gets_lost_in_a_restart_and_nobody_has_fetched_since(broker: TxnShareBroker) -> None:
+def test_case_04_a_request_whose_answer_a_restart_lost_can_be_repeated_before_any_fetch(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -63,7 +63,9 @@ def test_a_request_waits_while_the_share_partition_is_loaded(broker: TxnShareBro
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_that_comes_while_the_share_partition_is_loaded(broker: TxnShareBroker, commit: bool) -> None:
+def test_a_marker_that_arrives_while_the_share_partition_is_loaded_is_applied(
+    broker: TxnShareBroker, commit: bool
+) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -90,7 +92,7 @@ def test_a_share_partition_that_cannot_be_loaded_fails_alone_and_nothing_is_regi
     assert broker.transactions.describe("pay").transaction_state == "Empty"
 
 
-def test_a_share_coordinator_that_loads_for_too_long_is_told_and_may_be_asked_again(broker: TxnShareBroker) -> None:
+def test_a_share_coordinator_that_loads_for_too_long_causes_a_retriable_error(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)

@@ -150,7 +150,7 @@ def test_a_fixed_repartition_topic_needs_no_sink() -> None:
     assert decided(sub("1", "in3", repartition="r=4")) == {"r": 4}
 
 
-def test_of_two_numbers_for_one_topic_one_is_used() -> None:
+def test_one_of_two_partition_counts_for_one_topic_is_used() -> None:
     assert decided(sub("9", repartition="r=4"), sub("10", repartition="r=5")) == {"r": 4}
     assert decided(sub("9", repartition="r"), sub("10", repartition="r=4")) == {"r": 4}
 
@@ -203,7 +203,7 @@ def test_scenario_042_source_topics_of_a_copartition_group_must_agree() -> None:
     assert configured(sub("0", "in6 in3", repartition="r=5", together=[((0, 1), (0,))])).status == (WRONG, different)
 
 
-def test_the_first_group_that_differs_is_named() -> None:
+def test_the_error_names_the_first_copartition_group_that_differs() -> None:
     assert configured(
         sub("9", "in3 in6", together=[((0, 1), ())]), sub("10", "in9 in2", together=[((0, 1), ())])
     ).status == (WRONG, "Following topics do not have the same number of partitions: [{in3=3, in6=6}]")
@@ -282,14 +282,14 @@ def test_an_existing_repartition_topic_counts_with_its_number_in_a_group() -> No
     assert topology.task_counts == {"0": 3, "1": 5}
 
 
-def test_an_empty_group_says_nothing() -> None:
+def test_an_empty_copartition_group_has_no_effect() -> None:
     assert configured(sub("0", "in3", together=[((), ())])).is_ready
 
 
 # --- Topologies whose tasks cannot be computed.
 
 
-def test_scenario_047_a_repartition_topic_that_nothing_is_written_to() -> None:
+def test_scenario_047_a_repartition_topic_without_a_sink_is_refused() -> None:
     assert refused(sub("0", "in3", repartition="r")) == (INVALID, NO_SINK)
     assert refused(sub("0", stores="c"), sub("1", repartition="r")) == (INVALID, NO_SINK)
     assert refused(sub("0", "in3 in6", together=[((0, 1), ())]), sub("1", repartition="r")) == (INVALID, NO_SINK)
@@ -302,7 +302,7 @@ def test_scenario_047_a_loop_of_subtopologies_is_refused() -> None:
     assert refused(sub("0", stores="c"), sub("1", repartition="r", sinks="r")) == (INVALID, LOOP)
 
 
-def test_scenario_047_a_subtopology_without_sources() -> None:
+def test_scenario_047_a_subtopology_without_sources_is_refused() -> None:
     assert refused(sub("0")) == (INVALID, "No source topics found for subtopology 0")
     assert refused(sub("10", stores="c"), sub("9")) == (INVALID, "No source topics found for subtopology 9")
     assert refused(sub("0", sinks="r"), sub("1", repartition="r=4")) == (
@@ -331,7 +331,7 @@ def test_numbers_that_cannot_be_right_are_refused_before_topics_are_looked_up(su
     assert error.value.code is INVALID
 
 
-def test_numbers_of_a_stale_topology_are_not_looked_at() -> None:
+def test_a_stale_topology_is_not_validated() -> None:
     group = joining_topology(wire.Topology(epoch=3), None)
     wrong = wire.Subtopology(copartition_groups=[wire.CopartitionGroup(source_topics=[4])])
     assert joining_topology(wire.Topology(epoch=1, subtopologies=[wrong]), group).epoch == 1
@@ -340,7 +340,7 @@ def test_numbers_of_a_stale_topology_are_not_looked_at() -> None:
 # --- Internal topics that already exist.
 
 
-def test_scenario_048_an_internal_topic_exists_with_another_number() -> None:
+def test_scenario_048_an_internal_topic_with_another_partition_count_is_reported() -> None:
     topology = configured(sub("0", "in3", stores="c st"), existing=IN | {"st": 9})
     assert topology.status == (WRONG, "Existing topic st has different number of partitions: expected 3, found 9")
     assert topology.missing == ()
@@ -389,7 +389,7 @@ def test_scenario_049_failures_of_the_creation_are_named_three_at_most() -> None
     )
 
 
-def test_scenario_054b_topics_that_are_named_twice() -> None:
+def test_scenario_054b_topics_may_be_named_twice() -> None:
     assert configured(sub("0", "in3"), sub("1", "in3 in6")).task_counts == {"0": 3, "1": 6}
     assert configured(sub("0", "in3", sinks="in6"), sub("1", "in6", repartition="in6=6")).is_ready
     assert configured(sub("0", "in6", stores="in6")).is_ready

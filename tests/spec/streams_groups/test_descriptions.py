@@ -83,7 +83,7 @@ def stored_epochs(scene: StreamsScene, since: int) -> list[int]:
     return [value.stored_description_topology_epoch for value in values if isinstance(value, StreamsGroupMetadataValue)]
 
 
-def test_without_a_store_nobody_is_asked() -> None:
+def test_without_a_store_no_member_is_asked_for_a_description() -> None:
     scene = StreamsScene()
     scene.member("a")
     assert not is_asked(scene)
@@ -98,7 +98,7 @@ def test_scenario_110_one_heartbeat_is_asked() -> None:
     assert shown(scene) == (DescriptionStatus.NOT_STORED, [])
 
 
-def test_version_0_is_not_asked() -> None:
+def test_a_member_with_version_0_is_not_asked_for_a_description() -> None:
     scene = scene_with_store()
     scene.member("a", version=0)
     assert not is_asked(scene)
@@ -106,14 +106,14 @@ def test_version_0_is_not_asked() -> None:
     assert is_asked(scene)
 
 
-def test_a_member_with_a_stale_topology_is_not_asked() -> None:
+def test_a_member_with_a_stale_topology_is_not_asked_for_a_description() -> None:
     scene = scene_with_store()
     scene.member("a", reads=topology(subtopology("0", ["i4"]), epoch=3), version=0)
     scene.member("c")
     assert not is_asked(scene)
 
 
-def test_scenario_115_nobody_is_asked_again_before_a_pause_that_doubles() -> None:
+def test_scenario_115_members_are_asked_again_only_after_a_pause_that_doubles() -> None:
     scene = scene_with_store()
     scene.member("a")
     asked = []
@@ -152,7 +152,7 @@ def test_a_group_is_asked_again_after_the_pause_that_was_drawn() -> None:
     assert is_asked(scene)
 
 
-def test_scenario_112_a_description_is_shown_if_that_is_asked_for() -> None:
+def test_scenario_112_a_description_is_returned_on_request() -> None:
     scene = scene_with_store()
     scene.member("a")
     since = len(scene.log)
@@ -167,14 +167,14 @@ def test_scenario_112_a_description_is_shown_if_that_is_asked_for() -> None:
     assert not is_asked(scene)
 
 
-def test_an_empty_description_is_one() -> None:
+def test_an_empty_description_is_stored() -> None:
     scene = scene_with_store()
     scene.member("a")
     assert push(scene, TopologyDescription()) == (0, None)
     assert shown(scene) == (DescriptionStatus.AVAILABLE, [])
 
 
-def test_a_restart_asks_again() -> None:
+def test_after_a_restart_a_member_is_asked_for_a_description_again() -> None:
     scene = scene_with_store()
     scene.member("a")
     push(scene)
@@ -184,7 +184,7 @@ def test_a_restart_asks_again() -> None:
     assert is_asked(scene)
 
 
-def test_scenario_111_pushes_that_are_refused() -> None:
+def test_scenario_111_invalid_pushes_are_refused() -> None:
     scene = scene_with_store()
     scene.member("a")
     assert push(scene, group="other") == (E.GROUP_ID_NOT_FOUND.value, "Group other not found.")

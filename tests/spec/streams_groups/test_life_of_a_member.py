@@ -61,7 +61,7 @@ def test_scenario_007_a_task_is_released_when_its_member_says_so() -> None:
     assert scene.keys_written(since) == [22]
 
 
-def test_scenario_018_a_member_that_reports_other_tasks_than_its_own_is_told_them_again() -> None:
+def test_scenario_018_a_member_that_reports_other_tasks_than_its_own_gets_its_tasks_again() -> None:
     scene = two_members()
     since = len(scene.log)
     assert scene.beat("a", owned="0:1") == StreamsHeartbeatResult(OK, 3, "0:01")
@@ -165,7 +165,7 @@ def _tag(key: str, value: str) -> object:
     return described.KeyValue(key=key, value=value)
 
 
-def test_scenario_016_a_task_that_comes_back_is_given_one_heartbeat_later() -> None:
+def test_scenario_016_a_task_that_returns_to_its_owner_is_assigned_one_heartbeat_later() -> None:
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")
@@ -195,7 +195,7 @@ def test_scenario_017_a_member_that_joins_again_has_given_up_what_it_should() ->
         (-3, None, E.INVALID_REQUEST, "MemberEpoch is -3, but must be greater than or equal to -2."),
     ],
 )
-def test_scenario_025_heartbeats_of_an_unknown_group(
+def test_scenario_025_heartbeats_of_an_unknown_group_are_refused(
     epoch: int, instance: str | None, code: ErrorCode, message: str
 ) -> None:
     scene = StreamsScene()
@@ -204,7 +204,7 @@ def test_scenario_025_heartbeats_of_an_unknown_group(
 
 
 @pytest.mark.parametrize("epoch", [5, -1])
-def test_scenario_026_heartbeats_of_an_unknown_member(epoch: int) -> None:
+def test_scenario_026_heartbeats_of_an_unknown_member_are_refused(epoch: int) -> None:
     scene = two_members()
     assert scene.beat("x", epoch) == refused(E.UNKNOWN_MEMBER_ID)
     assert scene.last_error == "Member x is not a member of group billing."
@@ -225,7 +225,7 @@ def test_scenario_026_heartbeats_of_an_unknown_member(epoch: int) -> None:
         ("client_tags", [KeyValue(key="k"), KeyValue(key="k")], "ClientTags must not contain duplicate keys."),
     ],
 )
-def test_scenario_023_joins_with_a_wrong_form(field: str, value: object, message: str) -> None:
+def test_scenario_023_malformed_joins_are_refused(field: str, value: object, message: str) -> None:
     request = StreamsGroupHeartbeatRequest(
         group_id=GROUP,
         member_id="a",
@@ -242,7 +242,7 @@ def test_scenario_023_joins_with_a_wrong_form(field: str, value: object, message
     assert scene.last_error == message
 
 
-def test_scenario_023_a_heartbeat_with_some_lists_of_tasks_or_a_topology() -> None:
+def test_scenario_023_a_heartbeat_with_only_some_task_lists_or_with_a_topology_is_refused() -> None:
     scene = two_members()
     request = StreamsGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=3, active_tasks=[])
     assert scene.ask(request) == refused(E.INVALID_REQUEST)
@@ -252,7 +252,7 @@ def test_scenario_023_a_heartbeat_with_some_lists_of_tasks_or_a_topology() -> No
     assert scene.last_error == "Topology can only be provided when (re-)joining."
 
 
-def test_scenario_023_a_member_reports_tasks_that_do_not_exist() -> None:
+def test_scenario_023_reported_tasks_that_do_not_exist_are_refused() -> None:
     scene = two_members()
     assert scene.beat("a", owned="9:0") == refused(E.INVALID_REQUEST)
     assert scene.last_error == "Subtopology 9 does not exist in the topology."
@@ -365,7 +365,7 @@ def test_reported_offsets_are_described_until_their_member_leaves() -> None:
     assert scene.member_of("a").task_offsets == []
 
 
-def test_scenario_105_tags_that_a_member_should_have() -> None:
+def test_scenario_105_a_member_without_the_required_tags_gets_a_status() -> None:
     scene = StreamsScene()
     scene.cluster.texts["streams.rack.aware.assignment.tags"] = "zone, cluster"
     assert scene.member("a", tags={"zone": "z"}).statuses == (MISSING_TAGS,)

@@ -59,13 +59,13 @@ def test_scenario_081_commits_at_the_member_epoch_in_versions_that_know_it() -> 
     assert [commit(scene, "a", 2, 0, version=version) for version in (9, 10, 8, 2)] == [OK, OK, 35, 35]
 
 
-def test_scenario_082_commits_at_other_epochs() -> None:
+def test_scenario_082_commits_at_other_epochs_are_refused() -> None:
     scene = scene_with_revocation()
     assert [commit(scene, "a", epoch, 0) for epoch in (3, 1, -1, -2)] == [E.STALE_MEMBER_EPOCH.value] * 4
     assert commit(scene, "x", 2, 0) == commit(scene, "", -1, 0) == E.UNKNOWN_MEMBER_ID.value
 
 
-def test_scenario_085_an_older_epoch_is_good_for_tasks_that_the_member_has_had_since() -> None:
+def test_scenario_085_an_older_epoch_is_accepted_for_tasks_that_the_member_has_kept() -> None:
     scene = scene_with_revocation()
     assert commit(scene, "a", 2, 0, 3) == OK
     scene.beat("a", owned="0:01")
@@ -183,7 +183,7 @@ def test_scenario_096_a_classic_group_with_members_stays() -> None:
     assert scene.last_error == "Group billing is not a streams group."
 
 
-def test_the_page_and_control_are_shown_its_tasks() -> None:
+def test_the_page_and_control_show_the_tasks_of_a_group() -> None:
     scene = StreamsScene(standby=1, reads=topology(subtopology("0", ["i4"], ["log"])), topics={"i4": 4, "log": 4})
     scene.member("a", instance="ia")
     scene.member("c")

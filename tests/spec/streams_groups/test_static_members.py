@@ -27,7 +27,7 @@ def test_scenario_059_an_instance_id_has_one_holder() -> None:
     assert scene.beat("a1", 2) == StreamsHeartbeatResult(OK, 2, None)
 
 
-def test_scenario_060_a_static_member_that_leaves_for_a_while_keeps_its_tasks() -> None:
+def test_scenario_060_a_static_member_that_leaves_temporarily_keeps_its_tasks() -> None:
     scene = one_static()
     since = len(scene.log)
     assert scene.beat("a1", -2, instance="ia") == StreamsHeartbeatResult(OK, -2, None)
@@ -38,7 +38,7 @@ def test_scenario_060_a_static_member_that_leaves_for_a_while_keeps_its_tasks() 
     assert scene.beat("a1", 2, instance="ia") == refused(E.FENCED_MEMBER_EPOCH)
 
 
-def test_scenario_061_its_successor_takes_over() -> None:
+def test_scenario_061_a_successor_of_a_static_member_takes_over() -> None:
     scene = one_static()
     scene.beat("a1", -2, instance="ia")
     since = len(scene.log)
@@ -49,20 +49,20 @@ def test_scenario_061_its_successor_takes_over() -> None:
     assert scene.beat("a1", 2) == refused(E.UNKNOWN_MEMBER_ID)
 
 
-def test_scenario_062_a_successor_in_another_process_is_a_rebalance() -> None:
+def test_scenario_062_a_successor_in_another_process_causes_a_rebalance() -> None:
     scene = one_static()
     scene.beat("a1", -2, instance="ia")
     assert scene.member("a2", instance="ia", process="Q") == StreamsHeartbeatResult(OK, 3, "0:0123")
     assert scene.state == ("Stable", 3, 3)
 
 
-def test_scenario_063_a_static_member_may_leave_for_good() -> None:
+def test_scenario_063_a_static_member_may_leave_permanently() -> None:
     scene = one_static()
     assert scene.beat("a1", -1, instance="ia") == StreamsHeartbeatResult(OK, -1, None)
     assert scene.state[0] == "Empty"
 
 
-def test_of_a_static_member_only_what_the_assignment_depends_on_raises_the_epoch() -> None:
+def test_only_fields_of_a_static_member_that_affect_the_assignment_raise_the_epoch() -> None:
     scene = one_static()
     assert scene.beat("a1", instance="ia", timeout_ms=5).epoch == 2
     assert scene.beat("a1", instance="ia", endpoint=("h", 1)).epoch == 2
@@ -95,7 +95,7 @@ def test_scenario_065_the_session_of_a_member_that_is_away_ends() -> None:
     assert scene.state[0] == "Empty"
 
 
-def test_a_restart_knows_instance_ids() -> None:
+def test_instance_ids_survive_a_restart() -> None:
     scene = one_static()
     scene.beat("a1", -2, instance="ia")
     scene.restart()

@@ -79,14 +79,14 @@ def test_members_that_join_take_over_what_is_above_the_quota() -> None:
     assert app.leave("m1") == "m2 0:145; m3 0:36; m4 0:02"
 
 
-def test_two_stateless_subtopologies() -> None:
+def test_tasks_of_two_stateless_subtopologies_are_balanced() -> None:
     app = Application({"0": 7, "1": 3})
     app.join("m1")
     assert app.join("m2") == "m1 0:012 1:01; m2 0:3456 1:2"
     assert app.join("m3") == "m1 0:01 1:01; m2 0:34 1:2; m3 0:256"
 
 
-def test_standby_tasks_of_two_subtopologies() -> None:
+def test_standby_tasks_of_two_subtopologies_are_balanced() -> None:
     app = Application({"0": 4, "1": 3}, stateful="01", standby=1)
     assert app.join("m1") == "m1 0:0123 1:012"
     assert app.join("m2") == "m1 0:01 1:01 | 0:23 1:2; m2 0:23 1:2 | 0:01 1:01"
@@ -154,7 +154,7 @@ def tasks(listed: Mapping[str, list[int]]) -> Tasks:
 
 
 @pytest.mark.parametrize("case", TARGETS_OF_KAFKA, ids=map(str, range(len(TARGETS_OF_KAFKA))))
-def test_targets_are_those_of_kafka(case: Mapping[str, Any]) -> None:
+def test_the_targets_are_the_same_as_kafkas(case: Mapping[str, Any]) -> None:
     members = {
         member_id: MemberView(
             member["process"],

@@ -16,7 +16,7 @@ def failed(scene: StreamsScene, *topics: str, **reasons: str) -> None:
     scene.turn(lambda core: core.internal_topics_created(GROUP, list(topics), reasons, scene.now_ms))
 
 
-def test_scenario_034_missing_source_topics() -> None:
+def test_scenario_034_missing_source_topics_are_reported() -> None:
     scene = StreamsScene(reads=topology(subtopology("0", ["s1", "s2", "s3", "s4", "s5"])))
     assert scene.member("a") == StreamsHeartbeatResult(OK, 2, "", (MISSING_SOURCES,))
     assert scene.status(MISSING_SOURCES) == "Source topics s1, s2, s3 and 2 additional topics are missing."
@@ -39,7 +39,7 @@ def test_scenario_037_source_topics_come_grow_and_go() -> None:
     assert scene.beat("a", owned="") == StreamsHeartbeatResult(OK, 5, None, (MISSING_SOURCES,))
 
 
-def test_a_topic_of_others_is_nothing_to_a_group() -> None:
+def test_a_topic_outside_the_topology_does_not_affect_a_group() -> None:
     scene = StreamsScene()
     scene.member("a")
     since = len(scene.log)
@@ -73,7 +73,7 @@ def test_scenario_049_a_failed_creation_is_shown_for_two_heartbeat_intervals_and
     assert [topic.name for topic in scene.to_create] == ["log"]
 
 
-def test_scenario_108_topics_that_a_member_may_not_create() -> None:
+def test_scenario_108_topics_that_a_member_may_not_create_are_reported() -> None:
     scene = StreamsScene(reads=topology(subtopology("0", ["i4"], ["log", "log2"])))
     scene.forbidden = {"log2"}
     scene.member("a")
@@ -84,7 +84,7 @@ def test_scenario_108_topics_that_a_member_may_not_create() -> None:
     assert {topic.name for topic in scene.to_create} == {"log", "log2"}
 
 
-def test_scenario_055_a_deleted_changelog_takes_the_tasks_away() -> None:
+def test_scenario_055_a_deleted_changelog_revokes_the_tasks() -> None:
     scene = StreamsScene(reads=WITH_STORE, topics={"i4": 4, "log": 4})
     assert scene.member("a") == StreamsHeartbeatResult(OK, 2, "0:0123")
     scene.cluster.delete("log")
@@ -115,7 +115,7 @@ def test_scenario_051_a_group_keeps_its_topology() -> None:
     assert scene.member("d", reads=topology(other, epoch=9)).code == 42
 
 
-def test_a_status_of_topics_comes_behind_that_of_a_delay() -> None:
+def test_the_status_of_topics_follows_the_status_of_the_delay() -> None:
     scene = StreamsScene(interval_ms=1_000, reads=WITH_STORE)
     scene.member("a")
     assert scene.member("c").statuses == (DELAYED, MISSING)
@@ -189,7 +189,7 @@ def test_scenario_073_the_endpoint_epoch_counts_changes() -> None:
     assert endpoints(scene) is None
 
 
-def test_scenario_078_a_member_without_an_endpoint_is_told_those_of_others() -> None:
+def test_scenario_078_a_member_without_an_endpoint_gets_those_of_others() -> None:
     scene = StreamsScene()
     scene.member("a", endpoint=("ha", 1))
     scene.beat("a", endpoint=("hb", 1))
@@ -197,7 +197,7 @@ def test_scenario_078_a_member_without_an_endpoint_is_told_those_of_others() -> 
     assert endpoints(scene) == [("hb", {"i4": [0, 1, 2, 3]})]
 
 
-def test_scenario_080_nobody_has_an_endpoint() -> None:
+def test_scenario_080_a_group_without_endpoints_returns_none() -> None:
     scene = StreamsScene()
     scene.member("a")
     assert endpoints(scene) == []

@@ -161,7 +161,7 @@ GROUP = topology_of(sent(reading("a", "b"), reading("c", subtopology_id="1"), ep
 UPDATE = ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet."
 
 
-def test_equal_content_and_epoch_join() -> None:
+def test_a_topology_with_equal_content_and_epoch_may_join() -> None:
     assert joining_topology(sent(reading("a", "b"), reading("c", subtopology_id="1"), epoch=3), GROUP) == GROUP
 
 

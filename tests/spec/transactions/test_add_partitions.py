@@ -27,7 +27,7 @@ def test_scenario_020_a_partition_that_takes_part_already_is_added_without_a_rec
     assert scene.written == []
 
 
-def test_scenario_020_a_further_one_is_recorded_with_the_others_and_the_start_stays() -> None:
+def test_scenario_020_a_further_partition_is_recorded_with_the_others_and_keeps_the_start_time() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0]))
     scene.advance(700)
     assert scene.add((PID, 1), P0, P1) == {P0: E.NONE, P1: E.NONE}
@@ -57,7 +57,7 @@ def test_scenario_021_an_unknown_transactional_id_has_no_producer_id() -> None:
 
 
 @pytest.mark.parametrize("pair", [(PID, 32_767), (PID, 32_766), (NEW_PID, 0)])
-def test_scenario_022_while_markers_are_owed_also_the_pair_to_come_waits(pair: tuple[int, int]) -> None:
+def test_scenario_022_the_next_producer_id_and_epoch_also_wait_for_the_markers(pair: tuple[int, int]) -> None:
     scene = given(txn(S.ONGOING, (PID, 32_766)))
     scene.commit5((PID, 32_766))
     with refused(WAIT):
@@ -72,7 +72,7 @@ def test_scenario_023_at_version_1_a_late_add_of_a_finished_transaction_opens_an
     assert scene.time_out() == ["pay"]
 
 
-def test_scenario_024_at_version_2_it_is_fenced() -> None:
+def test_scenario_024_at_version_2_a_late_add_of_a_finished_transaction_is_fenced() -> None:
     scene = given(txn(S.COMPLETE_COMMIT, (PID, 2)))
     with refused(FENCED):
         scene.add5((PID, 1), P0)
@@ -90,7 +90,7 @@ def test_scenario_025_each_transaction_of_a_batch_has_its_own_result() -> None:
     assert scene.add5((PID + 1, 3), P1, transactional_id="b") == {P1: E.NONE}
 
 
-def test_scenario_027_verifying_tells_of_each_partition_and_writes_nothing() -> None:
+def test_scenario_027_verifying_returns_a_result_for_each_partition_and_writes_nothing() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0]))
     assert scene.verify((PID, 1), P0, P1) == {P0: E.NONE, P1: E.TRANSACTION_ABORTABLE}
     assert scene.written == []
@@ -112,7 +112,7 @@ def test_verifying_without_an_open_transaction_finds_no_partition_in_it(state: T
     assert given(txn(state, (PID, 2))).verify((PID, 2), P0) == {P0: E.TRANSACTION_ABORTABLE}
 
 
-def test_scenario_029_a_groups_offsets_take_part_by_their_partition() -> None:
+def test_scenario_029_offsets_of_a_group_are_added_as_their_partition() -> None:
     scene = given(txn(S.EMPTY, (PID, 1)))
     assert scene.add((PID, 1), OFFSETS) == {OFFSETS: E.NONE}
     assert scene.txn.partitions == {OFFSETS}

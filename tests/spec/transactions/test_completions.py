@@ -36,7 +36,7 @@ def states(scene: Scene) -> list[str]:
     return [each.state.name for each in scene.written if isinstance(each, Txn)]
 
 
-def test_the_client_is_answered_and_everybody_finds_it_complete() -> None:
+def test_a_transaction_is_complete_before_its_completion_is_recorded() -> None:
     scene = completed()
     assert states(scene) == ["PREPARE_COMMIT"]
     assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
@@ -47,7 +47,7 @@ def test_the_client_is_answered_and_everybody_finds_it_complete() -> None:
     assert scene.core.open_entries() == []
 
 
-def test_the_next_transaction_is_recorded_with_it() -> None:
+def test_the_completion_is_recorded_with_the_next_transaction() -> None:
     scene = completed()
     assert scene.add5((PID, 1), P1) == {P1: E.NONE}
     assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "ONGOING"]
@@ -56,7 +56,7 @@ def test_the_next_transaction_is_recorded_with_it() -> None:
     assert states(scene)[3:] == []
 
 
-def test_without_a_next_one_it_is_recorded_in_a_moment() -> None:
+def test_the_completion_is_recorded_after_a_delay_if_no_transaction_follows() -> None:
     scene = completed()
     scene.advance(DELAY_MS - 1)
     assert states(scene) == ["PREPARE_COMMIT"]
@@ -84,13 +84,13 @@ def test_a_repeated_end_is_answered_as_before() -> None:
     assert states(scene) == ["PREPARE_COMMIT"]
 
 
-def test_a_new_owner_is_recorded_with_it() -> None:
+def test_the_completion_is_recorded_with_a_new_owner() -> None:
     scene = completed()
     assert scene.init() == (PID, 2)
     assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "EMPTY"]
 
 
-def test_the_end_of_an_empty_transaction_is_recorded_with_it() -> None:
+def test_the_completion_is_recorded_with_the_end_of_an_empty_transaction() -> None:
     scene = completed()
     assert scene.abort5((PID, 1)).is_parked
     assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "PREPARE_ABORT"]
@@ -126,14 +126,14 @@ def test_markers_that_are_answered_twice_change_nothing() -> None:
     assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "ONGOING"]
 
 
-def test_it_is_recorded_before_a_topic_of_that_name_can_come_again() -> None:
+def test_the_completion_is_recorded_before_a_deleted_topic_can_be_recreated() -> None:
     scene = completed()
     scene.delete_topic("orders")
     assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT"]
     assert scene.restarted().owed == []
 
 
-def test_a_locks_transaction_that_is_complete_is_over() -> None:
+def test_the_transaction_of_an_expired_lock_is_over_if_it_is_complete() -> None:
     scene = completed()
     fate = scene.core.abort_overdue(ID, PID, 0, inputs=DecisionInputs(NOW_MS))
     assert fate.response is not None
@@ -142,7 +142,7 @@ def test_a_locks_transaction_that_is_complete_is_over() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_answers_and_records_are_the_same_as_without_waiting(seed: int) -> None:
+def test_a_delayed_completion_changes_neither_responses_nor_records(seed: int) -> None:
     """A delayed completion changes neither responses nor records, in any order of requests.
 
     The records of each transactional id are also in the same order.

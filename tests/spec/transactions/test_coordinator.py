@@ -259,7 +259,7 @@ def test_a_pending_marker_of_a_coordinator_that_is_gone_ends_nothing_and_the_nex
     assert caplog.text == ""
 
 
-def test_operators_are_told_once_what_a_transaction_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_reports_once_which_partition_a_transaction_waits_for(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     pair = scene.init()
     scene.begin(pair, P0)
@@ -276,7 +276,7 @@ def test_operators_are_told_once_what_a_transaction_waits_for(caplog: pytest.Log
     assert caplog.messages == [told]
 
 
-def test_scenario_064_a_partition_that_stays_away_keeps_its_transaction_waiting_and_nobody_elses() -> None:
+def test_scenario_064_an_unavailable_partition_delays_only_its_own_transaction() -> None:
     scene = Scene()
     pay, ship = scene.init("pay"), scene.init("ship")
     scene.begin(pay, P0)
@@ -304,7 +304,7 @@ def test_a_marker_that_a_newer_coordinator_forbids_is_tried_until_the_restart_br
     assert scene.state() == ("CompleteCommit", PID, 1)
 
 
-def test_scenario_065_a_write_that_failed_is_tried_again() -> None:
+def test_scenario_065_a_failed_write_of_a_marker_is_retried() -> None:
     scene = Scene()
     pair = scene.init()
     scene.begin(pair, P0)
@@ -327,7 +327,7 @@ def test_a_bug_on_the_way_of_a_marker_does_not_leave_its_transaction_stuck() -> 
     assert scene.state() == ("CompleteCommit", PID, 1)
 
 
-def test_scenario_066_what_an_older_coordinator_sent_ends_nothing() -> None:
+def test_scenario_066_a_marker_of_an_older_coordinator_completes_nothing() -> None:
     scene = Scene()
     pair = scene.init()
     scene.begin(pair, P0)
@@ -413,7 +413,7 @@ def test_scenario_108_an_id_whose_partition_is_not_there_has_no_coordinator_here
     assert code_of(scene.init) is E.NOT_COORDINATOR
 
 
-def test_scenario_108_while_loading_requests_and_listings_say_so() -> None:
+def test_scenario_108_requests_and_listings_fail_with_load_in_progress_while_loading() -> None:
     scene = Scene()
     pair = scene.init()
     held: list[Coroutine[Any, Any, None]] = []
@@ -428,7 +428,7 @@ def test_scenario_108_while_loading_requests_and_listings_say_so() -> None:
     assert scene.init() == (PID, 1)
 
 
-def test_a_partition_that_cannot_be_read_serves_nothing_and_says_so() -> None:
+def test_an_unreadable_partition_answers_load_in_progress_to_everything() -> None:
     scene = Scene()
     scene.init()
     index = scene.transactions.partition_for("pay")

@@ -62,7 +62,7 @@ def test_scenario_036_at_version_2_a_commit_answers_with_the_next_epoch() -> Non
 
 
 @pytest.mark.parametrize("pair", [(PID, 1), (PID, 2), (PID, 0), (9, 9)])
-def test_scenario_037_everybody_waits_until_the_markers_are_written(pair: tuple[int, int]) -> None:
+def test_scenario_037_every_request_waits_until_the_markers_are_written(pair: tuple[int, int]) -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
     scene.commit5((PID, 1))
     with refused(WAIT):
@@ -71,7 +71,7 @@ def test_scenario_037_everybody_waits_until_the_markers_are_written(pair: tuple[
         scene.abort5(pair)
 
 
-def test_scenario_037_then_the_retry_is_answered_with_the_pair_and_writes_nothing() -> None:
+def test_scenario_037_a_retry_after_the_markers_gets_the_same_epoch_and_writes_nothing() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
     scene.commit5((PID, 1))
     scene.write_markers()
@@ -80,7 +80,7 @@ def test_scenario_037_then_the_retry_is_answered_with_the_pair_and_writes_nothin
     assert len(scene.written) == count
 
 
-def test_scenario_038_what_was_committed_cannot_be_aborted_afterwards() -> None:
+def test_scenario_038_a_committed_transaction_cannot_be_aborted() -> None:
     scene = given(txn(S.COMPLETE_COMMIT, (PID, 2)))
     with refused(WRONG):
         scene.abort5((PID, 1))
@@ -99,7 +99,7 @@ def test_scenario_039_a_producer_that_sent_nothing_may_abort_at_version_2_and_ge
     assert scene.state == (S.COMPLETE_ABORT, PID, 2)
 
 
-def test_scenario_039_but_it_cannot_commit_and_of_old_it_can_do_neither() -> None:
+def test_scenario_039_an_empty_transaction_cannot_be_committed_or_ended_by_an_old_version() -> None:
     scene = given(txn(S.EMPTY, (PID, 1)))
     for ask in (scene.commit5, scene.commit4, scene.abort4):
         with refused(WRONG):
@@ -140,7 +140,7 @@ def test_scenario_043_the_last_epoch_commits_into_a_new_producer_id() -> None:
     assert scene.last == txn(S.COMPLETE_COMMIT, (NEW_PID, 0), previous=PID, last_epoch=LAST)
 
 
-def test_scenario_044_its_retry_is_known_by_the_old_pair() -> None:
+def test_scenario_044_the_retry_of_the_last_epoch_is_recognised_by_the_old_producer_id() -> None:
     scene = overflowed(complete=False)
     with refused(WAIT):
         scene.commit5((PID, LAST))
@@ -172,7 +172,7 @@ def test_scenario_046_without_a_producer_id_to_go_on_with_nothing_is_decided() -
     assert asked.pair == (NEW_PID, 0)
 
 
-def test_scenario_047_an_unknown_id_has_no_transaction_and_an_empty_one_is_no_id() -> None:
+def test_scenario_047_an_unknown_and_an_empty_transactional_id_are_refused() -> None:
     with refused(UNMAPPED):
         given().commit5((PID, 1))
     with refused(E.INVALID_REQUEST):
@@ -180,7 +180,7 @@ def test_scenario_047_an_unknown_id_has_no_transaction_and_an_empty_one_is_no_id
 
 
 @pytest.mark.parametrize("code", [E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR])
-def test_scenario_048_a_decision_that_is_not_written_is_no_decision(code: E) -> None:
+def test_scenario_048_a_decision_that_cannot_be_written_has_no_effect(code: E) -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
     scene.refuse_appends = code
     with refused(code):
@@ -260,7 +260,7 @@ def test_a_commit_that_comes_after_an_abort_at_the_last_epoch_is_fenced() -> Non
     assert scene.abort5((PID, LAST)).pair == (NEW_PID, 0)
 
 
-def test_a_producer_that_was_replaced_is_not_told_that_its_successors_commit_was_its_own() -> None:
+def test_a_replaced_producer_does_not_get_the_response_to_the_commit_of_its_successor() -> None:
     scene = given(txn(S.EMPTY, (PID, 1)))
     scene.init()
     scene.add((PID, 2), P0)
@@ -287,7 +287,7 @@ def test_an_epoch_that_is_neither_the_current_one_nor_that_of_a_retry_is_fenced(
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
 @pytest.mark.parametrize("version", [4, 5])
-def test_another_producer_id_ends_nothing(state: TxnState, version: int) -> None:
+def test_a_different_producer_id_ends_no_transaction(state: TxnState, version: int) -> None:
     with refused(UNMAPPED):
         given(txn(state, (PID, 7))).end((PID + 1, 7), committed=False, version=version)
 
@@ -305,7 +305,7 @@ def test_at_version_0_the_new_end_is_taken_for_the_old_one_and_nobody_gets_stuck
 # After the last epoch Kafka's EndTxn returned the old producer id, and the producer fenced itself.
 @pytest.mark.known_bug(5, "apache/kafka 18758")
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_pair_that_an_end_answers_is_the_one_that_is_good_from_then_on(committed: bool) -> None:
+def test_the_producer_id_and_epoch_that_an_end_returns_are_valid_afterwards(committed: bool) -> None:
     scene = given(txn(S.ONGOING, (PID, LAST)))
     asked = scene.end((PID, LAST), committed=committed, version=5)
     scene.write_markers()

@@ -30,11 +30,11 @@ def updated(before: MetadataImage, *updates: tuple[str, int, int]) -> list[objec
 
 
 @pytest.mark.parametrize(("level", "how"), [(0, SAFE_DOWNGRADE), (1, UNSAFE_DOWNGRADE), (0, UNSAFE_DOWNGRADE)])
-def test_scenario_138_a_downgrade_that_says_so_is_recorded(level: int, how: int) -> None:
+def test_scenario_138_an_explicit_downgrade_is_recorded(level: int, how: int) -> None:
     assert updated(image(transaction_version=2), (TV, level, how)) == [FeatureLevelRecord(name=TV, feature_level=level)]
 
 
-def test_scenario_138_a_downgrade_that_does_not_is_refused() -> None:
+def test_scenario_138_a_downgrade_without_its_upgrade_type_is_refused() -> None:
     with pytest.raises(KafkaError) as caught:
         updated(image(transaction_version=2), (TV, 0, UPGRADE))
     assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
@@ -57,13 +57,13 @@ def test_scenario_138_a_downgrade_that_does_not_is_refused() -> None:
         (("nope", 1, UPGRADE), "version 1 for feature nope. Local controller 1 does not support this feature."),
     ],
 )
-def test_a_level_that_cannot_be_is_refused_in_kafkas_words(update: tuple[str, int, int], why: str) -> None:
+def test_an_invalid_level_is_refused_with_kafkas_message(update: tuple[str, int, int], why: str) -> None:
     with pytest.raises(KafkaError) as caught:
         updated(image(transaction_version=1), update)
     assert caught.value.message == f"{ALL_FAILED}Invalid update {why}"
 
 
-def test_one_refusal_keeps_the_others_from_taking_place() -> None:
+def test_one_refused_update_prevents_all_updates_of_the_request() -> None:
     with pytest.raises(KafkaError):
         updated(image(transaction_version=1), (TV, 2, UPGRADE), ("nope", 1, UPGRADE))
 
@@ -103,7 +103,7 @@ def test_scenario_138_a_transaction_that_was_open_at_2_is_ended_by_either_versio
         assert scene.state == (S.COMPLETE_COMMIT, PID, 3)
 
 
-def test_scenario_138_and_by_its_timeout() -> None:
+def test_scenario_138_a_transaction_that_was_open_at_2_times_out() -> None:
     scene = given(txn(S.ONGOING, (PID, 3), [P0]))
     scene.transaction_version = 0
     scene.advance(60_001)
@@ -182,14 +182,14 @@ def test_v2_acknowledgements_in_transactions_need_share_groups_and_epochs(
     )
 
 
-def test_v2_what_they_need_may_be_raised_in_the_same_request() -> None:
+def test_v2_dependencies_may_be_raised_in_the_same_request() -> None:
     before = image(share_version=1, transaction_version=1)
     assert len(updated(before, (OWN, 1, UPGRADE), (TV, 2, UPGRADE))) == 2
 
 
 @pytest.mark.parametrize("update", [(OWN, 0, SAFE_DOWNGRADE), (OWN, 0, UNSAFE_DOWNGRADE), ("share.version", 0, 2)])
 @pytest.mark.parametrize(("count", "told"), [(3, "3 acknowledgements"), (None, "an unknown number of")])
-def test_v2_nothing_that_is_staged_is_left_without_an_end(
+def test_v2_the_level_cannot_be_lowered_while_acknowledgements_are_staged(
     update: tuple[str, int, int], count: int | None, told: str
 ) -> None:
     before = MetadataImage()

@@ -180,7 +180,7 @@ def test_where_results_differ_a_partition_named_twice_has_one() -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_scenario_001_without_a_transactional_id_a_producer_id_costs_no_record(version: int) -> None:
+def test_scenario_001_a_producer_id_without_a_transactional_id_writes_no_record(version: int) -> None:
     scene = scene_with_topics()
     assert init(scene, None, version=version) == (PID, 0)
     assert init(scene, None, version=version) == (PID + 1, 0)
@@ -188,7 +188,7 @@ def test_scenario_001_without_a_transactional_id_a_producer_id_costs_no_record(v
     assert ends == [0, 0, 0]
 
 
-def test_scenario_001_and_is_put_off_while_the_broker_has_none() -> None:
+def test_scenario_001_a_producer_id_is_refused_as_loading_while_the_broker_has_none() -> None:
     scene = scene_with_topics()
     scene.blocks.failure = KafkaError(E.KAFKA_STORAGE_ERROR)
     with pytest.raises(KafkaError) as caught:
@@ -197,7 +197,7 @@ def test_scenario_001_and_is_put_off_while_the_broker_has_none() -> None:
 
 
 @pytest.mark.parametrize("pair", [(-1, 3), (7, -1)])
-def test_scenario_004_half_a_pair_is_no_pair(pair: Pair) -> None:
+def test_scenario_004_a_producer_id_without_an_epoch_is_refused(pair: Pair) -> None:
     request = InitProducerIdRequest(
         transactional_id="pay", transaction_timeout_ms=60_000, producer_id=pair[0], producer_epoch=pair[1]
     )
@@ -205,7 +205,7 @@ def test_scenario_004_half_a_pair_is_no_pair(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED)])
-def test_scenario_011_old_versions_have_another_word_for_fenced(version: int, code: ErrorCode) -> None:
+def test_scenario_011_old_versions_have_another_error_code_for_fenced(version: int, code: ErrorCode) -> None:
     scene = scene_with_topics()
     pair = init(scene)
     add(scene, pair, orders=[0])
@@ -230,19 +230,19 @@ def test_scenario_018_one_partition_that_cannot_be_added_keeps_the_others_out() 
     assert state(scene) == "Empty"
 
 
-def test_scenario_018_a_topic_that_may_not_be_written_is_not_told_to_be_missing() -> None:
+def test_scenario_018_a_missing_topic_without_permission_is_unauthorized() -> None:
     scene = scene_with_topics()
     scene.authorizer.denied.add((WRITE, TOPIC, "nowhere"))
     assert add(scene, init(scene), nowhere=[0]) == {("nowhere", 0): E.TOPIC_AUTHORIZATION_FAILED}
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
-def test_scenario_019_internal_topics_are_not_for_producers(topic: str) -> None:
+def test_scenario_019_producers_cannot_add_internal_topics(topic: str) -> None:
     scene = scene_with_topics()
     assert add(scene, init(scene), 3, **{topic: [0]}) == {(topic, 0): E.TOPIC_AUTHORIZATION_FAILED}
 
 
-def test_a_leader_adds_the_partition_of_a_groups_offsets_and_no_other_internal_one() -> None:
+def test_a_leader_adds_a_partition_of_the_offsets_topic_but_of_no_other_internal_topic() -> None:
     scene = scene_with_topics()
     pair = init(scene)
     assert add_batched(scene, entry(pair, __consumer_offsets=[0])) == [("pay", {("__consumer_offsets", 0): E.NONE})]
@@ -255,7 +255,7 @@ def test_a_leader_adds_the_partition_of_a_groups_offsets_and_no_other_internal_o
     ("version", "code"),
     [(0, E.INVALID_PRODUCER_EPOCH), (1, E.INVALID_PRODUCER_EPOCH), (2, E.PRODUCER_FENCED), (3, E.PRODUCER_FENCED)],
 )
-def test_scenario_021_old_versions_have_another_word_for_fenced(version: int, code: ErrorCode) -> None:
+def test_scenario_021_old_versions_have_another_error_code_for_fenced(version: int, code: ErrorCode) -> None:
     scene = scene_with_topics()
     init(scene)
     pair = init(scene)
@@ -281,7 +281,7 @@ def test_scenario_025_each_transaction_of_a_batch_succeeds_or_fails_alone() -> N
     ]
 
 
-def test_scenario_026_only_brokers_ask_for_many() -> None:
+def test_scenario_026_only_brokers_may_send_batches_of_transactions() -> None:
     scene = scene_with_topics()
     pair = init(scene)
     scene.authorizer.denied.add((Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME))
@@ -309,7 +309,7 @@ def test_an_id_that_a_batch_names_twice_is_refused_both_times() -> None:
     assert state(scene) == "Empty"
 
 
-def test_scenario_027_verifying_asks_and_adds_nothing() -> None:
+def test_scenario_027_verifying_adds_no_partition() -> None:
     scene = scene_with_topics()
     pair = init(scene)
     add(scene, pair, orders=[0])
@@ -330,7 +330,7 @@ def test_scenario_029_a_groups_offsets_are_added_by_the_groups_partition(version
     assert (shown.topic, shown.partitions) == ("__consumer_offsets", [scene.groups.partition_for("billing")])
 
 
-def test_scenario_029_who_may_not_read_the_group_commits_nothing_for_it() -> None:
+def test_scenario_029_adding_offsets_requires_read_on_the_group() -> None:
     scene = scene_with_topics()
     pair = init(scene)
     scene.authorizer.denied.add((Operation.READ, ResourceType.GROUP, "billing"))
@@ -360,7 +360,7 @@ def test_a_commit_of_every_version_is_answered_in_its_form(version: int) -> None
         lambda: EndTxnRequest(transactional_id="pay"),
     ],
 )
-def test_who_may_not_write_on_the_id_does_nothing_with_it(request_of: Any) -> None:
+def test_every_request_requires_write_on_the_transactional_id(request_of: Any) -> None:
     scene = scene_with_topics()
     scene.authorizer.denied.add((WRITE, TXN_ID, "pay"))
     assert refusal(scene, request_of(), 3) is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -388,7 +388,7 @@ def test_listing_filters_by_state_producer_and_duration_as_kafka_does() -> None:
     assert ids(listing(scene, duration_filter=29_999, state_filters=["Ongoing"])) == {"ship"}
 
 
-def test_listing_names_the_states_that_it_does_not_know_and_matches_nothing_by_them() -> None:
+def test_listing_returns_unknown_states_and_matches_nothing_by_them() -> None:
     scene = scene_with_topics()
     init(scene)
     answer = listing(scene, state_filters=["NoSuchState"])
@@ -409,7 +409,7 @@ def test_scenario_139_a_pattern_matches_the_whole_id_and_a_bad_one_is_refused() 
     assert refusal(scene, request, 2) is E.INVALID_REGULAR_EXPRESSION
 
 
-def test_listing_leaves_out_what_the_asker_may_not_see() -> None:
+def test_listing_omits_transactional_ids_that_the_client_may_not_describe() -> None:
     scene = scene_with_topics()
     init(scene, "pay")
     init(scene, "ship")
@@ -422,7 +422,7 @@ def described(scene: TransactionBroker, *transactional_ids: str) -> list[Any]:
     return scene.answer(request, 0, DescribeTransactionsResponse).transaction_states
 
 
-def test_scenario_140_topics_that_the_asker_may_not_see_are_left_out() -> None:
+def test_scenario_140_topics_that_the_client_may_not_describe_are_omitted() -> None:
     scene = scene_with_topics()
     pair = init(scene)
     add(scene, pair, orders=[1, 0], refunds=[0])

@@ -56,13 +56,13 @@ def test_scenario_007_a_producer_that_repeats_its_pair_gets_the_same_answer_with
 # Kafka kept the epoch before the last increase only in memory. After a failover the coordinator did not recognise a
 # retry with this epoch.
 @pytest.mark.known_bug(6, "apache/kafka 22096")
-def test_scenario_007_also_when_the_broker_was_restarted_in_between() -> None:
+def test_scenario_007_a_repeated_request_after_a_restart_gets_the_same_answer() -> None:
     scene = given(txn(S.EMPTY, (PID, 3)))
     scene.init((PID, 3))
     assert scene.restarted().init((PID, 3)) == (PID, 4)
 
 
-def test_scenario_008_a_pair_that_was_replaced_without_being_told_is_fenced() -> None:
+def test_scenario_008_a_replaced_producer_epoch_is_fenced() -> None:
     scene = given(txn(S.EMPTY, (PID, 3)))
     assert scene.init() == (PID, 4)
     with refused(FENCED):
@@ -96,7 +96,7 @@ def test_scenario_010_at_version_2_the_abort_and_the_retry_bump_the_epoch_once_e
     assert scene.init() == (PID, 7)
 
 
-def test_scenario_010_whoever_held_the_aborted_transaction_is_told_the_aborts_own_epoch() -> None:
+def test_scenario_010_the_owner_of_the_aborted_transaction_gets_the_epoch_of_the_abort() -> None:
     scene = given(txn(S.ONGOING, (PID, 5)))
     with refused(WAIT):
         scene.init((PID, 5))
@@ -122,7 +122,9 @@ def test_scenario_012_the_right_id_with_an_old_epoch_aborts_and_is_fenced_on_its
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
 @pytest.mark.parametrize("pair", [(-1, -1), (PID, 5), (PID, 4), (8, 0)])
-def test_scenario_013_everybody_waits_while_a_decision_is_carried_out(state: TxnState, pair: tuple[int, int]) -> None:
+def test_scenario_013_every_request_waits_while_a_decision_is_carried_out(
+    state: TxnState, pair: tuple[int, int]
+) -> None:
     scene = given(txn(state, (PID, 5)))
     with refused(WAIT):
         scene.init(pair)
@@ -168,7 +170,7 @@ def test_scenario_015_a_first_record_that_is_not_written_costs_no_second_produce
     assert len(scene.written) == 1
 
 
-def test_scenario_016_without_a_producer_id_nothing_is_begun() -> None:
+def test_scenario_016_an_id_is_not_created_without_a_producer_id() -> None:
     scene = given()
     scene.has_producer_ids = False
     with refused(E.COORDINATOR_LOAD_IN_PROGRESS):
@@ -179,7 +181,7 @@ def test_scenario_016_without_a_producer_id_nothing_is_begun() -> None:
     assert scene.init() == (NEW_PID, 0)
 
 
-def test_scenario_017_of_two_first_requests_one_makes_the_entry_and_both_bump() -> None:
+def test_scenario_017_two_first_requests_create_one_entry_and_both_bump_the_epoch() -> None:
     scene = given()
     request = InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=TIMEOUT_MS)
     for producer_id in (20, 21):
@@ -235,7 +237,7 @@ def test_an_abort_for_the_new_owner_that_is_not_written_has_not_happened(
     assert scene.state == (S.COMPLETE_ABORT, PID, 6)
 
 
-def test_two_phase_commit_needs_the_brokers_leave() -> None:
+def test_two_phase_commit_must_be_enabled_on_the_broker() -> None:
     with refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
         given().init(enable2_pc=True)
 
@@ -243,7 +245,7 @@ def test_two_phase_commit_needs_the_brokers_leave() -> None:
 # In Kafka, the abort for a new owner had the old epoch, so the old producer could write after the marker.
 @pytest.mark.known_bug(18, "KAFKA-5231")
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
-def test_the_markers_of_a_take_over_fence_who_was_taken_over(transaction_version: int) -> None:
+def test_the_markers_of_a_take_over_fence_the_previous_producer(transaction_version: int) -> None:
     version = 2 if transaction_version == 2 else 0
     scene = given(txn(S.ONGOING, (PID, 5), version=version), transaction_version=transaction_version)
     with refused(E.CONCURRENT_TRANSACTIONS):
@@ -254,7 +256,7 @@ def test_the_markers_of_a_take_over_fence_who_was_taken_over(transaction_version
 
 # After a restart of Redpanda the open transaction had no owner, and it blocked its own producer.
 @pytest.mark.known_bug(38, "redpanda 6311")
-def test_a_restored_open_transaction_gives_way_to_its_producer() -> None:
+def test_a_restored_open_transaction_is_aborted_for_a_new_producer() -> None:
     again = given(txn(S.ONGOING, (PID, 1))).restarted()
     with refused(E.CONCURRENT_TRANSACTIONS):
         again.init()

@@ -41,7 +41,7 @@ LAST = MAX - 1
 NOBODY: Pair = (-1, -1)
 
 
-def test_scenario_109_without_the_brokers_leave_two_phase_commit_is_refused_and_keeping_is_not() -> None:
+def test_scenario_109_without_the_broker_setting_two_phase_commit_is_refused_but_keeping_is_not() -> None:
     scene = given(opened(timeout_ms=TIMEOUT_MS))
     with refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
         scene.keep(enable2_pc=True)
@@ -75,7 +75,7 @@ def test_scenario_112_a_recovering_producer_gets_a_pair_of_its_own_and_commits_w
     assert scene.state == (S.COMPLETE_COMMIT, PID, 12)
 
 
-def test_scenario_112_or_aborts_it() -> None:
+def test_scenario_112_a_recovering_producer_can_abort_the_prepared_transaction() -> None:
     scene = two_phase(opened())
     scene.keep(enable2_pc=True)
     abort = scene.abort5(FIRST)
@@ -86,7 +86,7 @@ def test_scenario_112_or_aborts_it() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_scenario_113_the_pair_of_the_transaction_no_longer_ends_it(committed: bool) -> None:
+def test_scenario_113_the_original_epoch_no_longer_ends_a_kept_transaction(committed: bool) -> None:
     scene = two_phase(opened())
     scene.keep()
     with refused(FENCED):
@@ -179,7 +179,7 @@ def test_scenario_119_a_decision_is_carried_out_after_a_crash_and_its_retry_is_k
     assert after.restarted().commit5((73, MAX)).pair == (NEW_PID, 0)
 
 
-def test_scenario_120_who_takes_over_without_keeping_aborts_it_and_everybody_before_is_fenced() -> None:
+def test_scenario_120_a_take_over_without_keeping_aborts_the_transaction_and_fences_all_owners() -> None:
     scene = two_phase(kept())
     with refused(WAIT):
         scene.init()
@@ -193,7 +193,7 @@ def test_scenario_120_who_takes_over_without_keeping_aborts_it_and_everybody_bef
 
 
 @pytest.mark.parametrize("pair", [FIRST, (PID, 9)], ids=["of the owner", "of nobody any more"])
-def test_scenario_121_nothing_can_be_added_to_what_is_kept(pair: Pair) -> None:
+def test_scenario_121_no_partition_can_be_added_to_a_kept_transaction(pair: Pair) -> None:
     scene = two_phase(kept())
     code = WRONG if pair == FIRST else FENCED
     for request in (scene.add, scene.add5, scene.verify):
@@ -202,7 +202,7 @@ def test_scenario_121_nothing_can_be_added_to_what_is_kept(pair: Pair) -> None:
     assert scene.txn.partitions == {P0}
 
 
-def test_scenario_121_not_even_by_the_producer_whose_transaction_it_is() -> None:
+def test_scenario_121_the_original_producer_cannot_add_partitions_to_a_kept_transaction() -> None:
     scene = two_phase(kept())
     with refused(FENCED):
         scene.verify(OPEN, P0)
@@ -213,14 +213,14 @@ def test_scenario_121_not_even_by_the_producer_whose_transaction_it_is() -> None
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_scenario_122_where_nothing_is_open_keeping_is_an_ordinary_bump(state: TxnState) -> None:
+def test_scenario_122_keeping_without_an_open_transaction_is_an_ordinary_bump(state: TxnState) -> None:
     scene = two_phase(txn(state, OPEN))
     assert scene.keep(enable2_pc=True) == (FIRST, NOBODY)
     assert scene.state == (S.EMPTY, *FIRST)
     assert scene.txn.timeout_ms == NEVER_MS
 
 
-def test_scenario_122_also_for_an_id_that_nobody_had() -> None:
+def test_scenario_122_keeping_for_a_new_id_assigns_a_producer_id() -> None:
     scene = two_phase()
     assert scene.keep(enable2_pc=True) == ((NEW_PID, 0), NOBODY)
 
@@ -273,7 +273,7 @@ def test_scenario_125_force_termination_aborts_fences_the_owner_and_takes_two_ph
     assert scene.txn.timeout_ms == 30_000
 
 
-def test_scenario_127_who_does_not_know_of_the_owners_pair_finishes_it_with_the_transactions_own() -> None:
+def test_scenario_127_a_record_without_the_owners_epoch_is_ended_with_the_original_epoch() -> None:
     # A reader that skips tag 3 of the record does not find the epoch of the next owner, so it ignores the owner's
     # producer id too.
     half_read = replace(kept(by=(73, 5)), next_producer_epoch=None)
@@ -285,7 +285,7 @@ def test_scenario_127_who_does_not_know_of_the_owners_pair_finishes_it_with_the_
     assert commit.pair == FIRST
 
 
-def test_scenario_128_old_transactions_are_found_by_how_long_they_are_open() -> None:
+def test_scenario_128_old_transactions_are_found_by_their_duration() -> None:
     young = replace(opened(), transactional_id="young", started_ms=NOW_MS - 60_000)
     old = replace(kept(), transactional_id="old", started_ms=NOW_MS - 60_001)
     idle = txn(S.EMPTY, transactional_id="idle")
@@ -304,7 +304,7 @@ def test_scenario_129_an_unused_id_is_forgotten_although_its_producer_had_two_ph
 
 
 @pytest.mark.parametrize("record", [opened(), kept()], ids=["open", "kept"])
-def test_scenario_129_an_open_transaction_is_not(record: Txn) -> None:
+def test_scenario_129_an_open_transaction_is_not_forgotten(record: Txn) -> None:
     scene = two_phase(record)
     scene.advance(30 * DAY_MS)
     scene.expire()
@@ -331,7 +331,7 @@ def test_scenario_130_forty_thousand_recoveries_leave_the_transaction_as_it_was_
 
 
 @pytest.mark.parametrize("record", [opened(), kept()], ids=["open", "kept"])
-def test_a_recovery_that_tells_the_pair_in_use_is_served(record: Txn) -> None:
+def test_a_recovery_with_the_current_producer_id_and_epoch_succeeds(record: Txn) -> None:
     scene = two_phase(record)
     pair, epoch = scene.txn.client_pair
     assert epoch is not None
@@ -339,7 +339,7 @@ def test_a_recovery_that_tells_the_pair_in_use_is_served(record: Txn) -> None:
 
 
 @pytest.mark.parametrize("stale", [OPEN, (PID, 9), (PID, 12), (73, 0)])
-def test_who_tells_any_other_pair_neither_keeps_nor_aborts_what_is_kept(stale: Pair) -> None:
+def test_any_other_producer_id_and_epoch_neither_keeps_nor_aborts_a_kept_transaction(stale: Pair) -> None:
     scene = two_phase(kept())
     with refused(FENCED):
         scene.keep(stale)
@@ -355,7 +355,7 @@ def test_a_zombie_does_not_take_an_open_transaction_over() -> None:
     assert scene.written == []
 
 
-def test_a_zombie_does_not_abort_what_may_be_decided_outside_either() -> None:
+def test_a_zombie_does_not_abort_a_transaction_that_is_decided_outside() -> None:
     scene = two_phase(opened())
     with refused(FENCED):
         scene.init((PID, 9))
@@ -364,7 +364,7 @@ def test_a_zombie_does_not_abort_what_may_be_decided_outside_either() -> None:
         scene.init()
 
 
-def test_the_owner_that_does_not_keep_aborts_and_is_given_the_aborts_own_pair() -> None:
+def test_an_owner_that_does_not_keep_aborts_and_gets_the_epoch_of_the_abort() -> None:
     scene = two_phase(kept())
     with refused(WAIT):
         scene.init(FIRST)
@@ -375,9 +375,7 @@ def test_the_owner_that_does_not_keep_aborts_and_is_given_the_aborts_own_pair() 
 @pytest.mark.parametrize(
     ("pair", "code"), [(FIRST, WRONG), (OPEN, FENCED), ((73, 0), UNMAPPED)], ids=["owner", "before", "another"]
 )
-def test_an_end_of_the_old_protocol_decides_nothing_since_its_answer_has_no_room_for_the_next_pair(
-    pair: Pair, code: E
-) -> None:
+def test_an_end_of_the_old_protocol_decides_nothing_because_its_response_has_no_epoch(pair: Pair, code: E) -> None:
     scene = two_phase(kept())
     for end in (scene.commit4, scene.abort4):
         with refused(code):
@@ -385,7 +383,7 @@ def test_an_end_of_the_old_protocol_decides_nothing_since_its_answer_has_no_room
     assert scene.written == []
 
 
-def test_an_end_with_another_producer_id_is_unmapped_even_with_the_transactions_own() -> None:
+def test_an_end_with_the_original_producer_id_is_unmapped_if_the_owner_has_another() -> None:
     scene = two_phase(kept((PID, LAST), by=(73, 0)))
     with refused(UNMAPPED):
         scene.commit5((PID, LAST))

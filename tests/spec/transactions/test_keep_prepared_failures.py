@@ -42,7 +42,7 @@ def test_a_recovery_that_cannot_be_recorded_has_not_happened(record: Txn) -> Non
 @pytest.mark.parametrize(
     "record", [opened((PID, LAST)), kept((PID, LAST), by=(73, MAX))], ids=["first (#s3-5, K1)", "further (#s3-5, K2)"]
 )
-def test_without_a_producer_id_at_hand_nothing_is_kept_anew(record: Txn) -> None:
+def test_without_an_available_producer_id_no_transaction_is_kept(record: Txn) -> None:
     scene = two_phase(record)
     scene.has_producer_ids = False
     with refused(E.COORDINATOR_LOAD_IN_PROGRESS):
@@ -52,7 +52,7 @@ def test_without_a_producer_id_at_hand_nothing_is_kept_anew(record: Txn) -> None
     assert scene.keep() == ((NEW_PID, 0), (PID, LAST))
 
 
-def test_without_a_producer_id_at_hand_nothing_is_decided() -> None:
+def test_without_an_available_producer_id_no_transaction_is_decided() -> None:
     scene = two_phase(kept((PID, 10), by=(73, LAST)))
     scene.has_producer_ids = False
     with refused(E.COORDINATOR_LOAD_IN_PROGRESS):
@@ -73,7 +73,7 @@ def test_below_level_2_nothing_can_be_kept(level: int) -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_what_was_kept_when_the_level_was_lowered_keeps_its_owner_over_a_restart(level: int) -> None:
+def test_a_kept_transaction_keeps_its_owner_over_a_lowered_level_and_a_restart(level: int) -> None:
     scene = two_phase(kept((PID, LAST), by=(73, 5)))
     scene.transaction_version = level
     scene.delete_topic("refunds")
@@ -86,7 +86,7 @@ def test_what_was_kept_when_the_level_was_lowered_keeps_its_owner_over_a_restart
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_and_is_aborted_for_a_new_owner_as_before(level: int) -> None:
+def test_a_kept_transaction_is_aborted_for_a_new_owner_at_a_lowered_level(level: int) -> None:
     scene = two_phase(kept((PID, LAST), by=(73, 5)))
     scene.transaction_version = level
     with refused(E.CONCURRENT_TRANSACTIONS):
@@ -102,7 +102,7 @@ def test_a_topic_that_is_deleted_leaves_a_kept_transaction_and_its_owner_stays()
     assert scene.txn.client_pair == FIRST
 
 
-def test_open_and_kept_transactions_are_counted_for_who_watches() -> None:
+def test_open_and_kept_transactions_are_counted() -> None:
     scene = two_phase(
         replace(opened(), transactional_id="open", started_ms=NOW_MS - 5_000),
         replace(kept(), transactional_id="kept", started_ms=NOW_MS - 7_000),

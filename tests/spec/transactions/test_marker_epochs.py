@@ -81,7 +81,7 @@ def test_scenario_060_at_version_2_a_late_marker_does_not_end_the_next_transacti
     assert scene.is_open
 
 
-def test_scenario_061_at_version_1_it_does() -> None:
+def test_scenario_061_at_version_1_a_late_marker_ends_the_next_transaction() -> None:
     scene = Scene()
     scene.mark(2, version=0)
     scene.send(2, 0)
@@ -89,7 +89,7 @@ def test_scenario_061_at_version_1_it_does() -> None:
     assert not scene.is_open
 
 
-def test_scenario_069_a_marker_of_a_producer_nobody_saw_fences_its_older_epochs() -> None:
+def test_scenario_069_a_marker_of_an_unknown_producer_fences_its_older_epochs() -> None:
     scene = Scene()
     assert scene.mark(3) is E.NONE
     with pytest.raises(KafkaError) as caught:
@@ -102,7 +102,7 @@ def test_scenario_069_a_marker_of_a_producer_nobody_saw_fences_its_older_epochs(
     assert scene.is_open
 
 
-def test_a_marker_of_nobody_is_refused_and_not_written() -> None:
+def test_a_marker_without_a_producer_id_is_refused_and_not_written() -> None:
     scene = Scene()
     assert scene.mark(-1) is E.UNKNOWN_SERVER_ERROR
     assert scene.end_offset == 0

@@ -28,7 +28,7 @@ DECIDED = {S.PREPARE_COMMIT: S.COMPLETE_COMMIT, S.PREPARE_ABORT: S.COMPLETE_ABOR
 # After a restart KoP wrote the markers of the decision, but did not record the transaction's completion.
 @pytest.mark.known_bug(44, "KoP 1412")
 @pytest.mark.parametrize("state", DECIDED)
-def test_scenario_053_what_was_decided_before_a_crash_is_carried_out_by_the_next_coordinator(state: TxnState) -> None:
+def test_scenario_053_a_decision_from_before_a_crash_is_carried_out_by_the_next_coordinator(state: TxnState) -> None:
     scene = given(txn(state, (PID, 2), [P0, P1])).restarted()
     (owed,) = scene.owed
     assert owed.coordinator_epoch == COORDINATOR_EPOCH + 1
@@ -63,7 +63,7 @@ def test_scenario_055_the_producer_id_that_was_promised_survives_the_crash() -> 
     assert scene.add5(promised, P0) == {P0: E.NONE}
 
 
-def test_scenario_055_as_kafka_records_it_without_the_next_epoch() -> None:
+def test_scenario_055_the_next_producer_id_is_recovered_from_a_record_of_kafka_without_its_epoch() -> None:
     scene = given(txn(S.PREPARE_COMMIT, (PID, MAX), following=85))
     scene.write_markers()
     assert scene.state == (S.COMPLETE_COMMIT, 85, 0)
@@ -110,7 +110,7 @@ def test_scenario_062_a_topic_deleted_amid_a_transaction_leaves_it_so_that_its_n
     assert scene.owed[0].partitions == {P0}
 
 
-def test_scenario_062_that_a_topic_was_deleted_is_on_the_disk_before_there_can_be_another_of_its_name() -> None:
+def test_scenario_062_the_deletion_of_a_topic_is_synced_before_its_name_can_be_reused() -> None:
     core = given(txn(S.ONGOING, (PID, 1), [P0, ("refunds", 3)])).core
     assert core.forget_topic("refunds").must_sync
     assert not core.forget_topic("of no transaction").must_sync
@@ -169,7 +169,7 @@ def test_scenario_065_no_refusal_makes_a_marker_forgotten(code: E) -> None:
 # In Kafka, the response to markers of an older epoch ended the wait for those of the newer epoch. The coordinator never
 # learned that all markers were written.
 @pytest.mark.known_bug(12, "KAFKA-16352")
-def test_scenario_066_what_became_of_an_older_coordinators_markers_says_nothing() -> None:
+def test_scenario_066_results_of_markers_of_an_older_coordinator_are_ignored() -> None:
     before = given(txn(S.PREPARE_COMMIT, (PID, 2), [P0, P1]))
     (late,) = before.owed
     scene = before.restarted()
@@ -181,7 +181,7 @@ def test_scenario_066_what_became_of_an_older_coordinators_markers_says_nothing(
     assert scene.state == (S.COMPLETE_COMMIT, PID, 2)
 
 
-def test_scenario_066_nor_do_those_of_an_earlier_transaction() -> None:
+def test_scenario_066_results_of_markers_of_an_earlier_transaction_are_ignored() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0]))
     scene.commit5((PID, 1))
     (late,) = scene.write_markers()
@@ -223,7 +223,7 @@ def test_there_is_one_end_for_each_decision_however_often_markers_are_answered()
     ]
 
 
-def test_who_waits_for_the_end_when_the_coordinator_goes_is_told_to_look_elsewhere() -> None:
+def test_a_waiting_end_gets_not_coordinator_when_the_coordinator_unloads() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0]))
     asked = scene.commit5((PID, 1))
     (reply,) = scene.core.unload(E.NOT_COORDINATOR)
@@ -234,7 +234,7 @@ def test_who_waits_for_the_end_when_the_coordinator_goes_is_told_to_look_elsewhe
 # In Starlight for Kafka, an entry whose record could not be written stayed in the state that it was about to enter. All
 # later requests received CONCURRENT_TRANSACTIONS.
 @pytest.mark.known_bug(45, "Starlight for Kafka 40")
-def test_whatever_could_not_be_recorded_stands_in_nobodys_way() -> None:
+def test_a_decision_that_could_not_be_recorded_does_not_block_later_requests() -> None:
     scene = given(txn(S.EMPTY, (PID, 1)))
     scene.refuse_appends = E.NOT_COORDINATOR
     with refused(E.NOT_COORDINATOR):

@@ -32,12 +32,12 @@ def test_the_first_batch_needs_the_guard_and_further_ones_the_open_transaction()
     assert given.append(PID, sequence=1, transactional=True, guard=NO_GUARD).base_offset == 1
 
 
-def test_a_guard_is_shared_by_all_who_ask_while_it_stands() -> None:
+def test_all_verifications_share_a_guard_while_it_exists() -> None:
     given = LogOnDisk()
     assert given.verify(PID) is given.verify(PID, sequence=5)
 
 
-def test_a_guard_serves_one_transaction_only() -> None:
+def test_a_guard_is_valid_for_one_transaction_only() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, supports_epoch_bump=False)
     given.append(PID, transactional=True, guard=guard)
@@ -47,7 +47,7 @@ def test_a_guard_serves_one_transaction_only() -> None:
     assert given.verify(PID, sequence=1, supports_epoch_bump=False) is not guard
 
 
-def test_scenario_075_what_was_verified_for_a_transaction_that_was_aborted_since_stays_out_of_the_next() -> None:
+def test_scenario_075_a_batch_verified_for_an_aborted_transaction_stays_out_of_the_next() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, supports_epoch_bump=False)
     given.end(PID, commit=False)
@@ -70,7 +70,7 @@ def test_scenario_076_a_sequence_behind_one_that_was_refused_waits_until_that_on
     assert given.append(PID, sequence=7, transactional=True, guard=NO_GUARD).base_offset == 7
 
 
-def test_scenario_076_even_where_the_partition_knows_nothing_of_the_producer() -> None:
+def test_scenario_076_a_later_sequence_waits_even_without_producer_state() -> None:
     given = LogOnDisk()
     given.verify(PID, sequence=0, supports_epoch_bump=False)
     guard = given.verify(PID, sequence=5, supports_epoch_bump=False)
@@ -102,14 +102,14 @@ def test_a_newer_epoch_asks_with_its_own_sequence_and_an_older_one_changes_nothi
     assert given.append(PID, epoch=2, sequence=4, transactional=True, guard=guard).base_offset == 0
 
 
-def test_an_epoch_that_was_fenced_here_is_not_asked_for() -> None:
+def test_a_fenced_epoch_is_not_verified() -> None:
     given = LogOnDisk()
     given.end(PID, commit=True, epoch=2, transaction_version=2)
     with refused(E.INVALID_PRODUCER_EPOCH):
         given.verify(PID, epoch=1)
 
 
-def test_an_older_epoch_is_told_so_rather_than_that_its_guard_is_wrong() -> None:
+def test_an_older_epoch_gets_invalid_producer_epoch_instead_of_an_invalid_guard() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, epoch=1)
     given.end(PID, commit=True, epoch=2, transaction_version=2)
@@ -117,7 +117,7 @@ def test_an_older_epoch_is_told_so_rather_than_that_its_guard_is_wrong() -> None
         given.append(PID, epoch=1, transactional=True, guard=guard)
 
 
-def test_scenario_077_who_is_added_by_its_produce_begins_with_sequence_zero() -> None:
+def test_scenario_077_a_producer_that_is_added_by_produce_begins_with_sequence_zero() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, sequence=3)
     with refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER):
@@ -136,7 +136,7 @@ def test_scenario_084_the_marker_of_the_last_transaction_leaves_the_guard_of_the
     assert given.append(PID, epoch=2, transactional=True, guard=guard).base_offset == 2
 
 
-def test_scenario_084_before_version_2_it_takes_the_guard_and_the_producer_asks_again() -> None:
+def test_scenario_084_before_version_2_a_late_marker_removes_the_guard_and_verification_is_repeated() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, supports_epoch_bump=False)
     given.end(PID, commit=True)
@@ -146,7 +146,7 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_producer_asks_
 
 
 @pytest.mark.parametrize("transaction_version", [0, 1])
-def test_a_marker_below_version_2_takes_the_guard_of_a_batch_that_is_added_by_its_produce_too(
+def test_a_marker_below_version_2_also_removes_the_guard_of_a_batch_that_produce_adds(
     transaction_version: int,
 ) -> None:
     """Checks that a marker also takes the guard of a batch whose partition Produce itself adds to the transaction.
@@ -160,7 +160,7 @@ def test_a_marker_below_version_2_takes_the_guard_of_a_batch_that_is_added_by_it
     assert given.log.last_stable_offset == given.log.high_watermark
 
 
-def test_a_marker_of_another_epoch_takes_the_guard_at_version_2_too() -> None:
+def test_a_marker_of_another_epoch_removes_the_guard_at_version_2_too() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, epoch=2)
     given.end(PID, commit=False, epoch=3, transaction_version=2)
@@ -189,7 +189,7 @@ def test_a_batch_that_could_not_be_written_needs_its_guard_again() -> None:
     given.append(PID, sequence=0, transactional=True, guard=guard)
 
 
-def test_a_marker_that_could_not_be_written_took_no_guard() -> None:
+def test_a_marker_that_could_not_be_written_removes_no_guard() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, supports_epoch_bump=False)
     given.end(PID, commit=True, write=False)

@@ -117,7 +117,7 @@ def test_the_batch_in_the_log_is_the_producers_with_sequence_0(scene: Clients) -
     assert (producer.last_sequence, producer.current_txn_start_offset) == (0, 0)
 
 
-def test_in_an_open_transaction_nobody_is_asked(scene: Clients) -> None:
+def test_in_an_open_transaction_the_coordinator_is_not_asked(scene: Clients) -> None:
     pair = scene.init()
     scene.commit_offset_in_transaction(pair, 10)
     coordinator = scene.coordinator = Answering(E.UNKNOWN_SERVER_ERROR)
@@ -151,7 +151,7 @@ def test_a_marker_by_request_moves_the_offsets_too(scene: Clients) -> None:
         (Operation.READ, ResourceType.GROUP, GROUP, E.GROUP_AUTHORIZATION_FAILED),
     ],
 )
-def test_it_takes_write_on_the_id_and_read_on_the_group(
+def test_a_commit_requires_write_on_the_id_and_read_on_the_group(
     scene: Clients, operation: Operation, resource: ResourceType, name: str, code: ErrorCode
 ) -> None:
     pair = scene.init()
@@ -253,7 +253,7 @@ def test_version_6_does_not_commit_for_a_topic_that_was_made_again_while_the_coo
     assert scene.committed_offset(require_stable=True) == -1
 
 
-def test_if_no_partition_is_left_nobody_is_asked(scene: Clients) -> None:
+def test_without_a_valid_partition_the_coordinator_is_not_asked(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
     assert scene.commit_offset_in_transaction((7, 0), 10, topic="nowhere") is E.UNKNOWN_TOPIC_OR_PARTITION
     assert coordinator.requests == []
@@ -289,7 +289,7 @@ def test_a_group_without_a_name_has_no_offsets(scene: Clients) -> None:
         (E.INVALID_TXN_STATE, (E.INVALID_TXN_STATE,) * 3),
     ],
 )
-def test_what_the_transactions_coordinator_refuses_is_told_in_words_that_the_client_knows(
+def test_errors_of_the_transaction_coordinator_are_translated_for_the_client(
     scene: Clients, code: ErrorCode, told: tuple[ErrorCode, ...]
 ) -> None:
     coordinator = scene.coordinator = Answering(code)
@@ -319,7 +319,7 @@ def test_versions_0_and_1_do_not_know_that_a_coordinator_may_be_loading(
         (False, 5, E.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_before_the_offsets_topic_is_made_there_is_nobody_to_keep_them(
+def test_without_the_offsets_topic_offsets_are_refused(
     scene: Clients, enabled: bool, version: int, code: ErrorCode
 ) -> None:
     scene.broker.config.transaction_partition_verification_enable = enabled
@@ -329,13 +329,13 @@ def test_before_the_offsets_topic_is_made_there_is_nobody_to_keep_them(
     assert scene.commit_offset_in_transaction(pair, 10, version=version) is code
 
 
-def test_a_group_coordinator_that_is_loading_says_so(scene: Clients) -> None:
+def test_a_loading_group_coordinator_answers_load_in_progress(scene: Clients) -> None:
     shard = scene.groups.shards.of_partition(0)
     shard.unload(E.COORDINATOR_LOAD_IN_PROGRESS)
     assert scene.commit_offset_in_transaction(scene.init(), 10) is E.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_without_verification_an_old_clients_offsets_are_taken_at_its_word(scene: Clients) -> None:
+def test_without_verification_offsets_of_old_clients_are_accepted_unchecked(scene: Clients) -> None:
     scene.broker.config.transaction_partition_verification_enable = False
     coordinator = scene.coordinator = Answering(E.INVALID_PRODUCER_ID_MAPPING)
     assert scene.commit_offset_in_transaction((7, 0), 10, version=4) is E.NONE
@@ -344,7 +344,7 @@ def test_without_verification_an_old_clients_offsets_are_taken_at_its_word(scene
 
 
 @pytest.mark.parametrize("pair", [(-1, 0), (-1, -1), (7, -1)])
-def test_nobody_in_particular_has_no_transaction(scene: Clients, pair: Pair) -> None:
+def test_a_commit_without_a_producer_id_is_refused(scene: Clients, pair: Pair) -> None:
     scene.broker.config.transaction_partition_verification_enable = False
     assert scene.commit_offset_in_transaction(pair, 10, version=4) is E.INVALID_PRODUCER_ID_MAPPING
     assert scene.partition(GROUP_OFFSETS).log.log_end_offset == 0
@@ -445,14 +445,14 @@ def ask(
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-def test_a_group_that_nobody_knows_is_made_by_who_names_no_generation() -> None:
+def test_an_unknown_group_is_created_by_a_commit_without_a_generation() -> None:
     group = GroupScene()
     assert ask(group) is E.NONE
     assert ask(group, member="anybody") is E.NONE
     assert ask(group, generation=0) is E.ILLEGAL_GENERATION
 
 
-def test_version_6_is_told_that_there_is_no_such_group() -> None:
+def test_version_6_gets_group_id_not_found_for_an_unknown_group() -> None:
     """T8 and T9: earlier versions return another error code (docs/spec/kafka-4.4.md#s5-2)."""
     group = GroupScene()
     assert ask(group, member="anybody", generation=0, version=6) is E.GROUP_ID_NOT_FOUND
@@ -469,7 +469,7 @@ def test_a_classic_group_refuses_another_generation_alike_at_every_version(versi
     assert ask(group, version=version) is E.NONE
 
 
-def test_scenario_033_in_a_group_with_members_who_says_nothing_is_believed_and_who_says_it_wrong_is_not() -> None:
+def test_scenario_033_a_group_with_members_accepts_no_membership_but_refuses_a_wrong_one() -> None:
     group = GroupScene()
     (member,) = group.come("a")
     assert group.groups() == {GROUP_OF_CORE: "Stable"}
@@ -481,7 +481,7 @@ def test_scenario_033_in_a_group_with_members_who_says_nothing_is_believed_and_w
     assert ask(group, instance="stranger") is E.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_under_way_stops_no_transaction() -> None:
+def test_a_rebalance_does_not_prevent_transactional_commits() -> None:
     group = GroupScene()
     (member,) = group.come("a")
     group.join(client="b")
@@ -501,7 +501,7 @@ def test_a_static_member_may_leave_its_instance_out_but_not_name_anothers() -> N
     assert ask(group, member="another", generation=1, instance="one") is E.FENCED_INSTANCE_ID
 
 
-def test_an_empty_group_asks_nobody_who_they_are() -> None:
+def test_an_empty_group_does_not_check_member_ids() -> None:
     group = GroupScene()
     (member,) = group.come("a")
     group.leave(member)
@@ -538,7 +538,7 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
 
 # Kafka acknowledged the marker before the group had the new offsets, so the next reader received the previous ones.
 @pytest.mark.known_bug(14, "KAFKA-17507")
-def test_who_is_told_of_the_commit_fetches_its_offsets(scene: Clients) -> None:
+def test_committed_offsets_can_be_fetched_as_soon_as_the_commit_is_acknowledged(scene: Clients) -> None:
     for offset in (10, 20, 30):
         pair = scene.init()
         scene.commit_offset_in_transaction(pair, offset)
@@ -547,7 +547,7 @@ def test_who_is_told_of_the_commit_fetches_its_offsets(scene: Clients) -> None:
 
 
 @pytest.mark.known_bug(14, "KAFKA-17507")
-def test_a_group_that_cannot_take_them_over_yet_acknowledges_no_marker(scene: Clients) -> None:
+def test_a_loading_group_coordinator_acknowledges_no_marker(scene: Clients) -> None:
     pair = scene.init()
     scene.commit_offset_in_transaction(pair, 10)
     (shard,) = scene.groups.shards
@@ -579,7 +579,7 @@ def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, re
 @pytest.mark.known_bug(36, "redpanda 10669")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("waits", [None, T0, OFFSETS])
-def test_records_and_offsets_of_a_transaction_stand_and_fall_together(
+def test_records_and_offsets_of_a_transaction_have_the_same_outcome(
     scene: Clients, commit: bool, waits: tuple[str, int] | None
 ) -> None:
     """Checks that the records and the offsets share one outcome, even if the process is killed between the two

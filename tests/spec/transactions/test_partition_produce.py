@@ -54,7 +54,7 @@ def test_old_clients_are_verified_and_new_ones_added(scene: Clients, version: in
     assert coordinator.requests == [(ID, 7, 3, frozenset({T0}), *question)]
 
 
-def test_all_partitions_of_a_request_are_asked_for_at_once_and_only_those_without_an_open_transaction(
+def test_only_partitions_without_an_open_transaction_are_verified_in_one_request(
     scene: Clients,
 ) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
@@ -64,7 +64,7 @@ def test_all_partitions_of_a_request_are_asked_for_at_once_and_only_those_withou
     assert [asked[3] for asked in coordinator.requests] == [frozenset({("u", 0)}), frozenset({("u", 1), ("u", 2)})]
 
 
-def test_in_an_open_transaction_nobody_is_asked_not_even_about_the_transactional_id(scene: Clients) -> None:
+def test_in_an_open_transaction_not_even_the_transactional_id_is_verified(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair)
     coordinator = scene.coordinator = Answering(E.UNKNOWN_SERVER_ERROR)
@@ -92,7 +92,7 @@ def test_a_request_is_written_when_its_coordinator_has_answered_and_not_before(s
     assert end_offset(scene) == 1
 
 
-def test_a_topic_that_is_deleted_while_the_coordinator_thinks_is_unknown(scene: Clients) -> None:
+def test_a_topic_that_is_deleted_during_verification_is_unknown(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
     reply = scene.send(batch_of((7, 0)))
     scene.delete_topic("t")
@@ -136,13 +136,13 @@ def test_scenario_083_two_producers_in_one_request_are_refused_as_a_whole(scene:
     assert (end_offset(scene), end_offset(scene, 1)) == (0, 0)
 
 
-def test_a_producer_outside_transactions_is_not_counted_among_them(scene: Clients) -> None:
+def test_a_producer_outside_transactions_may_share_a_transactional_request(scene: Clients) -> None:
     pair = scene.init()
     answers = scene.produce_answers(scene.send(batch_of(pair), batch_of((99, 0), transactional=False)))
     assert [answer.error_code for answer in answers] == [0, 0]
 
 
-def test_a_partition_that_does_not_exist_is_told_so_and_the_others_are_written(scene: Clients) -> None:
+def test_a_missing_partition_is_refused_and_the_others_are_written(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
     answers = scene.produce_answers(scene.send(batch_of((7, 0)), None, batch_of((7, 0))))
     assert [answer.error_code for answer in answers] == [0, E.UNKNOWN_TOPIC_OR_PARTITION.value]
@@ -158,7 +158,7 @@ def test_a_batch_that_is_refused_for_its_records_may_have_been_added(scene: Clie
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
-def test_two_batches_in_one_partition_are_refused_before_anybody_is_asked(scene: Clients, version: int) -> None:
+def test_two_batches_in_one_partition_are_refused_before_verification(scene: Clients, version: int) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
     assert (
         scene.produce_answers(scene.send(batch_of((7, 0)) + batch_of((7, 0), 1), version=version), version)[
@@ -188,7 +188,7 @@ def test_two_batches_in_one_partition_are_refused_before_anybody_is_asked(scene:
         (E.INVALID_TXN_STATE, (E.INVALID_TXN_STATE,) * 3),
     ],
 )
-def test_what_the_coordinator_refuses_is_told_in_words_that_the_client_knows(
+def test_errors_of_the_coordinator_are_translated_for_the_client(
     scene: Clients, code: ErrorCode, told: tuple[ErrorCode, ...]
 ) -> None:
     scene.coordinator = Answering(code)
@@ -203,7 +203,7 @@ def test_what_the_coordinator_refuses_is_told_in_words_that_the_client_knows(
     assert end_offset(scene) == 0
 
 
-def test_scenario_085_a_coordinator_that_cannot_be_asked_is_a_reason_to_come_again(scene: Clients) -> None:
+def test_scenario_085_an_unavailable_coordinator_causes_a_retriable_error(scene: Clients) -> None:
     scene.coordinator = None
     (answer,) = scene.produce_answers(scene.send(batch_of((7, 0))))
     assert answer.error_code == E.NOT_ENOUGH_REPLICAS.value
@@ -224,7 +224,7 @@ def stuck_in_prepare(scene: Clients) -> Pair:
     return scene.commit(pair)
 
 
-def test_scenario_052_a_producer_that_comes_before_the_end_is_recorded_waits_for_it(scene: Clients) -> None:
+def test_scenario_052_a_produce_before_the_end_is_recorded_waits_for_the_end(scene: Clients) -> None:
     following = stuck_in_prepare(scene)
     reply = scene.send(None, batch_of(following))
     scene.settle()
@@ -234,7 +234,7 @@ def test_scenario_052_a_producer_that_comes_before_the_end_is_recorded_waits_for
     assert [answer.error_code for answer in scene.produce_answers(reply)] == [0]
 
 
-def test_scenario_052_it_is_asked_again_every_20_ms_for_100_ms(scene: Clients) -> None:
+def test_scenario_052_verification_is_repeated_every_20_ms_for_100_ms(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
     reply = scene.send(batch_of((7, 0)))
     for count in range(1, 6):
@@ -247,7 +247,7 @@ def test_scenario_052_it_is_asked_again_every_20_ms_for_100_ms(scene: Clients) -
     assert len(coordinator.requests) == 6
 
 
-def test_scenario_052_the_window_is_never_longer_than_a_request_may_take(scene: Clients) -> None:
+def test_scenario_052_the_retries_end_within_the_request_timeout(scene: Clients) -> None:
     scene = Clients(request_timeout_ms=40)
     coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
     scene.send(batch_of((7, 0)))
@@ -255,13 +255,13 @@ def test_scenario_052_the_window_is_never_longer_than_a_request_may_take(scene: 
     assert len(coordinator.requests) == 3
 
 
-def test_old_clients_are_not_made_to_wait(scene: Clients) -> None:
+def test_requests_of_old_clients_do_not_wait(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
     assert scene.produce((7, 0), version=TV1) is E.NOT_ENOUGH_REPLICAS
     assert len(coordinator.requests) == 1
 
 
-def test_a_producer_that_is_fenced_while_it_waits_is_told_so(scene: Clients) -> None:
+def test_a_producer_that_is_fenced_while_it_waits_gets_invalid_producer_epoch(scene: Clients) -> None:
     scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
     reply = scene.send(batch_of((7, 0)))
     scene.write_marker((7, 1), commit=False)
@@ -303,7 +303,7 @@ def test_scenario_072_a_zombie_whose_transaction_was_aborted_for_its_successor_i
 
 
 @pytest.mark.parametrize(("version", "code"), [(10, E.INVALID_TXN_STATE), (11, E.TRANSACTION_ABORTABLE)])
-def test_scenario_073_a_partition_that_was_not_added_takes_nothing(
+def test_scenario_073_a_partition_that_was_not_added_accepts_no_records(
     scene: Clients, version: int, code: ErrorCode
 ) -> None:
     pair = scene.init()
@@ -312,7 +312,7 @@ def test_scenario_073_a_partition_that_was_not_added_takes_nothing(
     assert end_offset(scene) == 0
 
 
-def test_scenario_074_a_new_client_has_it_added(scene: Clients) -> None:
+def test_scenario_074_produce_of_a_new_client_adds_the_partition(scene: Clients) -> None:
     pair = scene.init()
     assert scene.produce(pair) is E.NONE
     described = scene.transactions.describe(ID)
@@ -364,12 +364,14 @@ class TestWithoutVerification(SwitchedOff):
         assert scene.latest_offset(committed=True) == 2
         assert scene.read(committed=True) == []
 
-    def test_scenario_088_a_new_client_is_added_all_the_same(self, scene: Clients) -> None:
+    def test_scenario_088_produce_of_a_new_client_asks_the_coordinator_without_verification(
+        self, scene: Clients
+    ) -> None:
         coordinator = scene.coordinator = Answering(E.INVALID_PRODUCER_ID_MAPPING)
         assert scene.produce((7, 0)) is E.INVALID_PRODUCER_ID_MAPPING
         assert len(coordinator.requests) == 1
 
-    def test_its_guard_is_not_asked_for(self, scene: Clients) -> None:
+    def test_a_batch_without_verification_needs_no_guard(self, scene: Clients) -> None:
         coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
         reply = scene.send(batch_of((7, 0)))
         scene.write_marker((7, 0), commit=False, coordinator_epoch=1)
@@ -377,7 +379,7 @@ class TestWithoutVerification(SwitchedOff):
         coordinator.held.pop()()
         assert [answer.error_code for answer in scene.produce_answers(reply)] == [0]
 
-    def test_it_can_be_switched_on_while_the_broker_runs(self, scene: Clients) -> None:
+    def test_verification_can_be_enabled_at_run_time(self, scene: Clients) -> None:
         scene.broker.config.transaction_partition_verification_enable = True
         pair = scene.init()
         assert scene.produce(pair, version=TV1) is E.TRANSACTION_ABORTABLE
@@ -424,7 +426,7 @@ def test_a_marker_while_the_batch_is_checked_in_a_thread_leaves_no_hanging_trans
 
 # Kafka treated a delayed request of a transaction that had ended as a request of the next transaction.
 @pytest.mark.known_bug(9, "KAFKA-17754")
-def test_what_comes_late_from_one_transaction_does_not_touch_the_next(scene: Clients) -> None:
+def test_a_late_batch_of_one_transaction_does_not_enter_the_next(scene: Clients) -> None:
     first = scene.init()
     scene.produce(first, 0, b"first")
     second = scene.commit(first)
@@ -446,7 +448,7 @@ def test_what_comes_late_from_one_transaction_does_not_touch_the_next(scene: Cli
 # forever.
 @pytest.mark.known_bug(10, "KAFKA-14053")
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
-def test_a_batch_that_comes_behind_the_abort_holds_nobody_back(scene: Clients, version: int) -> None:
+def test_a_batch_after_an_abort_leaves_no_hanging_transaction(scene: Clients, version: int) -> None:
     pair = scene.init()
     scene.add(pair)
     scene.abort(pair, version=5 if version >= TV2 else 4)
@@ -459,7 +461,7 @@ def test_a_batch_that_comes_behind_the_abort_holds_nobody_back(scene: Clients, v
 
 
 @pytest.mark.known_bug(10, "KAFKA-14053")
-def test_nor_one_that_comes_behind_an_abort_for_its_time(scene: Clients) -> None:
+def test_a_batch_after_an_abort_by_timeout_leaves_no_hanging_transaction(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"in time")
     scene.clock.advance(TIMEOUT_MS + 1)
@@ -471,7 +473,7 @@ def test_nor_one_that_comes_behind_an_abort_for_its_time(scene: Clients) -> None
 
 # After Redpanda had removed the state of an idle producer, it refused the producer's next sequence.
 @pytest.mark.known_bug(39, "redpanda 22670")
-def test_an_idle_idempotent_producer_goes_on_where_it_was(scene: Clients) -> None:
+def test_an_expired_idempotent_producer_continues_its_sequence(scene: Clients) -> None:
     assert scene.produce((50, 0), 0, b"a", b"b", transactional=False) is E.NONE
     log = scene.partition("t").log
     assert log.expire_producers(scene.clock.now_ms() + DAY_MS) == [50]
@@ -481,7 +483,7 @@ def test_an_idle_idempotent_producer_goes_on_where_it_was(scene: Clients) -> Non
 
 # The transactional id may expire as well, and its producer must still be able to return.
 @pytest.mark.known_bug(39, "redpanda 22670")
-def test_an_idle_transactional_producer_comes_back(scene: Clients) -> None:
+def test_an_expired_transactional_producer_can_continue(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair)
     pair = scene.commit(pair)

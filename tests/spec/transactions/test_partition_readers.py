@@ -46,7 +46,7 @@ def delete_records(scene: Clients, before: int) -> ErrorCode:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_at_every_version_committed_readers_are_given_what_was_committed(scene: Clients, version: int) -> None:
+def test_committed_readers_get_committed_records_at_every_version(scene: Clients, version: int) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"committed")
     pair = scene.commit(pair)
@@ -67,7 +67,7 @@ def test_the_list_of_aborted_transactions_is_empty_for_committed_readers_and_nul
     assert scene.fetch(committed=False, version=version).aborted_transactions is None
 
 
-def test_both_kinds_of_readers_are_told_how_far_what_is_decided_goes(scene: Clients) -> None:
+def test_both_isolation_levels_get_the_last_stable_offset(scene: Clients) -> None:
     scene.produce((50, 0), 0, b"plain", transactional=False)
     scene.produce(scene.init())
     for committed in (True, False):
@@ -75,7 +75,7 @@ def test_both_kinds_of_readers_are_told_how_far_what_is_decided_goes(scene: Clie
         assert (data.last_stable_offset, data.high_watermark) == (1, 2)
 
 
-def test_a_committed_reader_at_the_end_of_what_is_decided_is_not_out_of_range(scene: Clients) -> None:
+def test_a_committed_reader_at_the_last_stable_offset_is_not_out_of_range(scene: Clients) -> None:
     scene.produce(scene.init(), 0, b"a", b"b")
     for offset in (0, 1, 2):
         data = scene.fetch(offset, committed=True)
@@ -97,7 +97,7 @@ def waiting_fetch(scene: Clients, min_bytes: int) -> Any:
     return scene.ask(request, 12)
 
 
-def test_a_waiting_committed_reader_is_given_the_transaction_as_soon_as_its_marker_is_written(scene: Clients) -> None:
+def test_a_waiting_committed_reader_gets_the_transaction_when_its_marker_is_written(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"x" * 1000)
     reply = waiting_fetch(scene, min_bytes=1000)
@@ -106,7 +106,7 @@ def test_a_waiting_committed_reader_is_given_the_transaction_as_soon_as_its_mark
     assert consumed(reply.outcome().responses[0].partitions[0]) == [b"x" * 1000]
 
 
-def test_a_marker_that_lets_too_little_through_does_not_end_the_wait(scene: Clients) -> None:
+def test_a_marker_that_releases_fewer_than_min_bytes_does_not_end_the_wait(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"x" * 1000)
     reply = waiting_fetch(scene, min_bytes=100_000)
@@ -117,7 +117,7 @@ def test_a_marker_that_lets_too_little_through_does_not_end_the_wait(scene: Clie
     assert consumed(reply.outcome().responses[0].partitions[0]) == [b"x" * 1000]
 
 
-def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between(scene: Clients) -> None:
+def test_records_read_from_the_disk_are_read_again_after_a_concurrent_compaction(scene: Clients) -> None:
     """Checks that a read never combines records from before a compaction with aborted transactions from after it."""
     scene.topic("c", cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
     pair = scene.init()
@@ -206,7 +206,7 @@ def offset_for_time(scene: Clients, timestamp: int, *, committed: bool) -> int:
 
 
 @pytest.mark.parametrize("timestamp", [NOW_MS, -3], ids=["by time", "largest timestamp"])
-def test_a_timestamp_is_not_looked_up_in_what_is_not_decided(scene: Clients, timestamp: int) -> None:
+def test_a_timestamp_is_not_searched_beyond_the_last_stable_offset(scene: Clients, timestamp: int) -> None:
     pair = scene.init()
     scene.produce(pair)
     assert offset_for_time(scene, timestamp, committed=False) == 0
@@ -218,7 +218,7 @@ def test_a_timestamp_is_not_looked_up_in_what_is_not_decided(scene: Clients, tim
 # --- DescribeProducers
 
 
-def test_a_producers_state_is_told_from_its_first_batch_to_its_marker(scene: Clients) -> None:
+def test_the_state_of_a_producer_is_described_from_its_first_batch_to_its_marker(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"a", b"b")
     state = scene.producers()[pair[0]]
@@ -254,7 +254,7 @@ def test_scenario_098_deleting_the_start_of_an_open_transaction_leaves_its_marke
     assert scene.latest_offset(committed=True) == 4
 
 
-def test_records_may_be_deleted_beyond_what_is_decided(scene: Clients) -> None:
+def test_records_may_be_deleted_beyond_the_last_stable_offset(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"a")
     scene.produce((50, 0), 0, b"plain", transactional=False)
@@ -264,7 +264,7 @@ def test_records_may_be_deleted_beyond_what_is_decided(scene: Clients) -> None:
     assert scene.latest_offset(committed=True) == 3
 
 
-def test_retention_takes_open_transactions_along_and_their_producers_stay_known() -> None:
+def test_retention_removes_open_transactions_but_keeps_their_producers() -> None:
     scene = Clients()
     scene.topic("r", segment_bytes=200, retention_ms=DAY_MS, segment_ms=DAY_MS * 100)
     pair = scene.init()
@@ -280,7 +280,7 @@ def test_retention_takes_open_transactions_along_and_their_producers_stay_known(
     assert log.last_stable_offset == log.log_end_offset
 
 
-def test_but_not_those_that_somebody_outside_has_yet_to_decide_about() -> None:
+def test_retention_keeps_transactions_that_are_decided_outside() -> None:
     scene = Clients()
     scene.topic("r", segment_bytes=200, retention_ms=DAY_MS, segment_ms=DAY_MS * 100)
     assert scene.produce((50, 0), 0, b"x" * 80, topic="r", transactional=False) is E.NONE

@@ -53,7 +53,7 @@ def answered(exchange: Exchange) -> Message:
 
 @needs_oracle
 @pytest.mark.parametrize("version", range(6))
-def test_a_transaction_of_each_version_goes_as_it_went_with_kafka(version: int) -> None:
+def test_a_transaction_of_each_version_gets_the_recorded_responses_of_kafka(version: int) -> None:
     scene = scene_of_the_probe()
     for api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
         for exchange in recorded(api):

@@ -44,7 +44,7 @@ def opened(timeout_ms: int, pair: Pair = OPEN) -> Scene:
 @RESTARTS
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize(("begun_ms", "enable2_pc", "asked_ms", "own_ms", "next_ms"), TABLE)
-def test_the_kept_transaction_has_its_timeout_and_the_next_one_what_its_owner_asked_for(
+def test_a_kept_transaction_keeps_its_timeout_and_the_next_one_has_the_requested_timeout(
     begun_ms: int, enable2_pc: bool, asked_ms: int, own_ms: int, next_ms: int, commit: bool, restart: Restart
 ) -> None:
     scene = opened(begun_ms)
@@ -105,7 +105,7 @@ def test_a_two_phase_commit_stays_one_whoever_recovers_it(restart: Restart) -> N
 
 
 @RESTARTS
-def test_of_two_recoveries_the_later_one_says_what_holds_next(restart: Restart) -> None:
+def test_the_later_of_two_recoveries_sets_the_next_timeout(restart: Restart) -> None:
     scene = opened(NEVER_MS)
     scene.keep(timeout_ms=OTHER_MS)
     scene = restart(scene)
@@ -131,7 +131,7 @@ def test_a_new_owner_that_does_not_keep_has_its_own_timeout(restart: Restart) ->
 
 
 @RESTARTS
-def test_it_holds_over_a_change_of_the_producer_id(restart: Restart) -> None:
+def test_the_next_timeout_survives_a_change_of_the_producer_id(restart: Restart) -> None:
     scene = opened(SHORT_MS, (42, MAX - 1))
     owner, _ = scene.keep(enable2_pc=True)
     scene = restart(scene)
@@ -143,7 +143,7 @@ def test_it_holds_over_a_change_of_the_producer_id(restart: Restart) -> None:
 
 @pytest.mark.parametrize("level", [0, 1])
 @RESTARTS
-def test_it_holds_when_the_level_was_lowered_meanwhile(level: int, restart: Restart) -> None:
+def test_the_next_timeout_survives_a_lowered_level(level: int, restart: Restart) -> None:
     scene = opened(NEVER_MS)
     owner, _ = scene.keep(timeout_ms=OTHER_MS)
     scene.transaction_version = level
@@ -155,7 +155,7 @@ def test_it_holds_when_the_level_was_lowered_meanwhile(level: int, restart: Rest
     assert scene.restarted().txn.timeout_ms == OTHER_MS
 
 
-def test_a_recovery_that_cannot_be_recorded_changes_neither() -> None:
+def test_a_recovery_that_cannot_be_recorded_changes_no_timeout() -> None:
     scene = opened(SHORT_MS)
     scene.refuse_appends = E.NOT_COORDINATOR
     with refused(E.NOT_COORDINATOR):
@@ -163,7 +163,7 @@ def test_a_recovery_that_cannot_be_recorded_changes_neither() -> None:
     assert (scene.txn.timeout_ms, scene.txn.next_timeout_ms) == (SHORT_MS, None)
 
 
-def test_a_kept_transaction_of_an_older_broker_passes_its_own_timeout_on_until_its_owner_initialises_anew() -> None:
+def test_a_kept_transaction_of_an_older_broker_passes_its_timeout_on_until_the_next_initialisation() -> None:
     """Checks that the transaction keeps its recorded timeout, because the record lacks the timeout that the owner
     requested. `odradek.client` sends InitProducerId after the end of the transaction, which records the requested
     timeout."""
@@ -178,7 +178,7 @@ def test_a_kept_transaction_of_an_older_broker_passes_its_own_timeout_on_until_i
     assert scene.txn.timeout_ms == NEVER_MS
 
 
-def test_its_next_recovery_makes_good_for_it() -> None:
+def test_the_next_recovery_sets_the_timeout_of_an_older_broker() -> None:
     scene = given(
         txn(S.ONGOING, OPEN, timeout_ms=SHORT_MS, following=42, following_epoch=11),
         config=ALLOWED,
@@ -191,7 +191,7 @@ def test_its_next_recovery_makes_good_for_it() -> None:
     assert scene.txn.timeout_ms == NEVER_MS
 
 
-def test_a_broker_that_passes_over_the_header_reads_the_rest_of_the_record() -> None:
+def test_a_broker_that_ignores_the_header_reads_the_rest_of_the_record() -> None:
     scene = opened(NEVER_MS)
     scene.keep(timeout_ms=OTHER_MS)
     key, value, headers = scene.log[-1]
@@ -213,7 +213,7 @@ def test_records_without_a_recovery_carry_no_header() -> None:
     ("begun_ms", "enable2_pc", "is_synced"),
     [(SHORT_MS, False, False), (SHORT_MS, True, True), (NEVER_MS, False, True), (NEVER_MS, True, True)],
 )
-def test_the_answer_to_a_recovery_waits_for_the_records_of_what_is_a_two_phase_commit_now(
+def test_a_recovery_into_a_two_phase_commit_waits_until_the_records_are_synced(
     begun_ms: int, enable2_pc: bool, is_synced: bool
 ) -> None:
     scene = opened(begun_ms)
@@ -221,7 +221,7 @@ def test_the_answer_to_a_recovery_waits_for_the_records_of_what_is_a_two_phase_c
     assert scene.to_sync == ({P0} if is_synced else set())
 
 
-def test_where_nothing_was_kept_there_is_nothing_to_sync() -> None:
+def test_without_a_kept_transaction_nothing_is_synced() -> None:
     scene = given(txn(S.COMPLETE_COMMIT, OPEN), config=ALLOWED)
     scene.keep(enable2_pc=True)
     assert scene.to_sync == set()
@@ -232,5 +232,5 @@ def kept_with(own_ms: int, next_ms: int | None) -> Txn:
 
 
 @pytest.mark.parametrize("record", [kept_with(NEVER_MS, OTHER_MS), kept_with(SHORT_MS, NEVER_MS)])
-def test_the_record_goes_through_its_bytes_unchanged(record: Txn) -> None:
+def test_a_record_with_its_header_is_read_as_it_was_written(record: Txn) -> None:
     assert given(record, config=ALLOWED).txn == record

@@ -66,7 +66,7 @@ def test_a_marker_whose_answer_was_lost_may_be_sent_again(scene: Clients) -> Non
 # hand.
 @pytest.mark.known_bug(11, "KAFKA-12671, kcl 10")
 @pytest.mark.parametrize("killed", [True, False])
-def test_whatever_was_left_open_ends_by_itself(scene: Clients, killed: bool) -> None:
+def test_a_transaction_that_was_left_open_times_out(scene: Clients, killed: bool) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"left behind")
     scene.commit_offset_in_transaction(pair, 10)
@@ -120,7 +120,7 @@ def test_a_commit_after_a_restart_commits_what_was_written_before_it(scene: Clie
 # retries as new batches.
 @pytest.mark.known_bug(41, "AutoMQ 437")
 @pytest.mark.parametrize("killed", [True, False])
-def test_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, killed: bool) -> None:
+def test_batches_that_are_sent_again_after_a_restart_are_stored_once(scene: Clients, killed: bool) -> None:
     pair = scene.init()
     for sequence in range(5):
         scene.produce(pair, sequence, b"%d" % sequence)
@@ -135,7 +135,7 @@ def test_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, ki
 # part. A correct producer must therefore never receive this error, even after the disk has refused a batch or a
 # response was lost.
 @pytest.mark.known_bug(47, "librdkafka 3575")
-def test_a_producer_that_only_repeats_itself_is_not_out_of_order(scene: Clients) -> None:
+def test_a_producer_that_repeats_a_failed_batch_is_not_out_of_order(scene: Clients) -> None:
     pair = scene.init()
     assert scene.produce(pair, 0, b"a") is E.NONE
     scene.disk.fail(1, Fault.EIO)
@@ -163,7 +163,7 @@ def test_a_topic_of_the_same_name_gets_no_marker_of_the_old_one(scene: Clients) 
 
 
 @pytest.mark.known_bug(53, "Kafka 4.3.1")
-def test_nor_if_it_is_made_anew_while_the_coordinator_loads(scene: Clients) -> None:
+def test_a_topic_that_is_recreated_while_the_coordinator_loads_gets_no_marker_of_the_old_one(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"old")
     loading: list[Coroutine[Any, Any, None]] = []

@@ -82,7 +82,7 @@ def assert_as_prepared(scene: Clients, owner: Pair) -> None:
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-def test_scenario_141_a_record_of_the_old_producer_is_refused_where_the_transaction_is_open(
+def test_scenario_141_a_record_of_the_old_producer_is_refused_in_partitions_of_the_transaction(
     scene: Clients, version: int
 ) -> None:
     pair, owner = sealed(scene)
@@ -91,7 +91,7 @@ def test_scenario_141_a_record_of_the_old_producer_is_refused_where_the_transact
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-def test_scenario_141_and_where_it_is_not(scene: Clients, version: int) -> None:
+def test_scenario_141_a_record_of_the_old_producer_is_refused_in_other_partitions(scene: Clients, version: int) -> None:
     pair, owner = sealed(scene)
     assert scene.produce(pair, 0, b"late", version=version, index=1) is E.INVALID_PRODUCER_EPOCH
     assert_as_prepared(scene, owner)
@@ -99,7 +99,7 @@ def test_scenario_141_and_where_it_is_not(scene: Clients, version: int) -> None:
 
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-def test_scenario_142_a_record_of_the_new_owner_is_refused_too_since_it_may_only_end_the_transaction(
+def test_scenario_142_a_record_of_the_new_owner_is_refused_because_it_may_only_end_the_transaction(
     scene: Clients, version: int, index: int
 ) -> None:
     _, owner = sealed(scene)
@@ -124,7 +124,7 @@ def test_a_record_that_is_there_already_is_not_acknowledged_again_to_a_producer_
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
-def test_scenario_141_an_offset_of_the_old_producer_is_refused_where_the_group_has_one_already(
+def test_scenario_141_an_offset_of_the_old_producer_is_refused_for_a_group_with_offsets(
     scene: Clients, version: int
 ) -> None:
     pair, owner = sealed(scene)
@@ -133,7 +133,9 @@ def test_scenario_141_an_offset_of_the_old_producer_is_refused_where_the_group_h
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
-def test_scenario_141_and_where_it_has_none(scene: Clients, version: int) -> None:
+def test_scenario_141_an_offset_of_the_old_producer_is_refused_for_a_group_without_offsets(
+    scene: Clients, version: int
+) -> None:
     pair, _ = scene.init6()
     assert scene.produce(pair, 0, b"prepared") is E.NONE
     owner, _ = scene.init6(keep=True)
@@ -149,7 +151,7 @@ def test_scenario_142_an_offset_of_the_new_owner_is_refused_too(scene: Clients, 
     assert_as_prepared(scene, owner)
 
 
-def test_neither_partitions_nor_offsets_are_added(scene: Clients) -> None:
+def test_partitions_and_offsets_cannot_be_added_to_a_sealed_transaction(scene: Clients) -> None:
     pair, owner = sealed(scene)
     assert (scene.add(pair), scene.add_offsets(pair)) == (E.PRODUCER_FENCED, E.PRODUCER_FENCED)
     assert (scene.add(owner), scene.add_offsets(owner)) == (E.INVALID_TXN_STATE, E.INVALID_TXN_STATE)
@@ -179,13 +181,13 @@ def test_each_of_several_nodes_over_one_log_knows_the_seal(scene: Clients) -> No
     assert_as_prepared(scene, owner)
 
 
-def test_a_transaction_that_nobody_took_over_goes_on(scene: Clients) -> None:
+def test_a_transaction_that_was_not_taken_over_continues(scene: Clients) -> None:
     pair = prepared(scene)
     assert scene.produce(pair, 1, b"more") is E.NONE
     assert scene.seals.by_producer == {}
 
 
-def test_the_neighbour_of_a_sealed_transaction_goes_on(scene: Clients) -> None:
+def test_another_transaction_than_the_sealed_one_continues(scene: Clients) -> None:
     _, owner = sealed(scene)
     other = scene.init(transactional_id="other")
     assert scene.produce(other, 0, b"other", transactional_id="other") is E.NONE
@@ -222,7 +224,7 @@ def rotated() -> tuple[Clients, Pair, Pair]:
     return scene, pair, owner
 
 
-def test_scenario_142_the_old_producer_is_told_that_its_id_is_over(rotated: tuple[Clients, Pair, Pair]) -> None:
+def test_scenario_142_the_old_producer_gets_invalid_producer_id_mapping(rotated: tuple[Clients, Pair, Pair]) -> None:
     scene, pair, owner = rotated
     for version in PRODUCE_VERSIONS:
         assert scene.produce(pair, 1, b"late", version=version) is E.INVALID_PRODUCER_ID_MAPPING
@@ -230,7 +232,7 @@ def test_scenario_142_the_old_producer_is_told_that_its_id_is_over(rotated: tupl
     assert_as_prepared(scene, owner)
 
 
-def test_the_new_owner_leaves_no_transaction_behind_that_nobody_would_end(rotated: tuple[Clients, Pair, Pair]) -> None:
+def test_a_refused_record_of_the_new_owner_leaves_no_hanging_transaction(rotated: tuple[Clients, Pair, Pair]) -> None:
     scene, _, owner = rotated
     assert scene.produce(owner, 0, b"more", version=TV1, index=1) is E.INVALID_TXN_STATE
     assert_as_prepared(scene, owner)
@@ -242,7 +244,7 @@ def test_the_new_owner_leaves_no_transaction_behind_that_nobody_would_end(rotate
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_scenario_144_until_the_last_marker_of_the_decision_is_written_nothing_enters_it_either(
+def test_scenario_144_the_transaction_stays_sealed_until_its_last_marker_is_written(
     scene: Clients, commit: bool
 ) -> None:
     pair, owner = sealed(scene)
@@ -261,7 +263,7 @@ def test_scenario_144_until_the_last_marker_of_the_decision_is_written_nothing_e
     assert again.produce(following) is E.NONE
 
 
-def test_scenario_144_meanwhile_the_next_transaction_is_asked_to_wait() -> None:
+def test_scenario_144_the_next_transaction_waits_until_the_last_marker_is_written() -> None:
     scene = scene_of(verification=False)
     _, owner = sealed(scene)
     scene.markers.refusals = {("t", 0): E.NOT_LEADER_OR_FOLLOWER}
@@ -428,7 +430,7 @@ ASKS: dict[str, Ask] = {
 
 
 @pytest.mark.parametrize("how", ASKS)
-def test_scenario_145_while_the_transactional_id_is_being_loaded_nobody_knows_and_the_request_is_to_come_again(
+def test_scenario_145_requests_get_a_retriable_error_while_the_transactional_id_is_loaded(
     scene: Clients, how: str
 ) -> None:
     pair, owner = sealed(scene)
@@ -465,7 +467,7 @@ def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clien
 
 
 @pytest.mark.parametrize("is_over", [True, False])
-def test_a_recovery_of_long_ago_seals_nothing_while_the_log_is_read(is_over: bool) -> None:
+def test_a_finished_recovery_seals_nothing_while_the_log_is_read(is_over: bool) -> None:
     """Checks that a transaction is sealed only while its recovery is the last state of its id. By now the producer may
     be in another transaction, which must not be mistaken for the recovered one."""
     seals = Seals()

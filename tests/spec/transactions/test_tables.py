@@ -67,7 +67,7 @@ def test_every_grid_has_a_row_for_every_state_that_can_be_met(grid: Grid) -> Non
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_whatever_a_verdict_leads_to_may_follow_the_state(
+def test_every_verdict_leads_to_an_allowed_next_state(
     grid: Grid,
 ) -> None:
     for state, row in grid.items():
@@ -78,31 +78,31 @@ def test_whatever_a_verdict_leads_to_may_follow_the_state(
 
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_nothing_happens_to_what_is_decided(grid: Grid, state: TxnState) -> None:
+def test_every_request_of_a_decided_transaction_is_refused(grid: Grid, state: TxnState) -> None:
     assert all(isinstance(cell, ErrorCode) for cell in grid[state].values())
 
 
-def test_keeping_differs_only_where_there_is_something_to_keep() -> None:
+def test_keeping_differs_only_for_open_transactions() -> None:
     differs = {row for row in ROWS if INIT_PRODUCER_ID_KEEPING[row] != INIT_PRODUCER_ID[row]}
     assert differs == {S.ONGOING, KEPT}
 
 
 @pytest.mark.parametrize("grid", [ADD_PARTITIONS, VERIFY_PARTITIONS])
-def test_a_kept_transaction_takes_nothing_more_in(grid: Grid) -> None:
+def test_a_kept_transaction_accepts_no_partitions(grid: Grid) -> None:
     assert all(isinstance(cell, ErrorCode) for cell in grid[KEPT].values())
 
 
 @pytest.mark.parametrize(("committed", "version"), list(END_TXN))
-def test_a_kept_transaction_is_ended_by_exactly_the_pair_that_was_given_last(committed: bool, version: int) -> None:
+def test_a_kept_transaction_is_ended_only_by_its_current_producer_id_and_epoch(committed: bool, version: int) -> None:
     decides = {claim for claim, cell in END_TXN[committed, version][KEPT].items() if isinstance(cell, TxnVerdict)}
     assert decides == ({Claim.CURRENT} if version == 2 else set())
 
 
-def test_what_is_decided_can_only_be_completed() -> None:
+def test_a_decided_transaction_can_only_be_completed() -> None:
     assert {state: NEXT[state] - {state} for state in PREPARED} == {
         state: {completed} for state, completed in COMPLETED.items()
     }
 
 
-def test_only_what_holds_no_transaction_may_be_forgotten() -> None:
+def test_only_ids_without_a_transaction_may_be_forgotten() -> None:
     assert {state for state in TxnState if S.DEAD in NEXT[state]} == EXPIRABLE

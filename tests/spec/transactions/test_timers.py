@@ -90,13 +90,13 @@ def test_further_partitions_do_not_give_a_transaction_more_time() -> None:
 
 # After a restart of Redpanda the timeouts of open transactions no longer ran, or the transactions were forgotten.
 @pytest.mark.known_bug(37, "redpanda 8566, 14624")
-def test_a_transaction_that_came_overdue_while_nobody_coordinated_it_is_aborted_at_the_next_scan() -> None:
+def test_a_transaction_that_became_overdue_without_a_coordinator_is_aborted_at_the_next_scan() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
     scene.now_ms += TIMEOUT_MS + 1
     assert scene.restarted().time_out() == ["pay"]
 
 
-def test_between_the_scan_and_the_abort_the_transaction_may_have_become_another_one() -> None:
+def test_a_transaction_that_began_after_the_scan_is_not_aborted() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
     scene.advance(TIMEOUT_MS + 1)
     found = scene.core.timed_out(scene.now_ms)
@@ -110,7 +110,7 @@ def test_between_the_scan_and_the_abort_the_transaction_may_have_become_another_
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 2**31 - 1])
-def test_scenario_126_timeouts_that_mean_never_are_never_over(timeout_ms: int) -> None:
+def test_scenario_126_transactions_with_an_unlimited_timeout_never_time_out(timeout_ms: int) -> None:
     scene = given(txn(S.ONGOING, (PID, 1), timeout_ms=timeout_ms)).restarted()
     scene.advance(30 * DAY_MS)
     assert scene.time_out() == []
@@ -118,7 +118,7 @@ def test_scenario_126_timeouts_that_mean_never_are_never_over(timeout_ms: int) -
 
 # The epoch cannot increase beyond 32766, so in Kafka the abort after a timeout always failed.
 @pytest.mark.known_bug(3, "apache/kafka 21506, 21469")
-def test_at_the_last_epoch_the_abort_takes_a_new_producer_id_and_the_old_pair_may_still_abort() -> None:
+def test_at_the_last_epoch_the_abort_assigns_a_new_producer_id_and_the_old_one_may_still_abort() -> None:
     scene = given(txn(S.ONGOING, (PID, MAX - 1)))
     scene.advance(TIMEOUT_MS + 1)
     scene.time_out()
@@ -162,7 +162,7 @@ def test_an_open_transaction_at_the_very_last_epoch_is_aborted_with_that_epoch()
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_scenario_104_an_id_that_nobody_used_for_a_week_is_forgotten(state: TxnState) -> None:
+def test_scenario_104_an_id_that_was_unused_for_a_week_is_forgotten(state: TxnState) -> None:
     scene = given(txn(state, (PID, 4)))
     scene.advance(7 * DAY_MS - 1)
     scene.expire()
@@ -176,7 +176,7 @@ def test_scenario_104_an_id_that_nobody_used_for_a_week_is_forgotten(state: TxnS
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_a_rule_for_its_prefix_lets_an_id_go_sooner_and_the_longest_prefix_counts(state: TxnState) -> None:
+def test_a_rule_for_the_longest_matching_prefix_expires_an_id_sooner(state: TxnState) -> None:
     rules = ("task-", 60_000), ("task-slow-", 300_000)
     ids = ["task-1", "task-slow-1", "pay", "a-task-1"]
     scene = given(
@@ -194,14 +194,14 @@ def test_a_rule_for_its_prefix_lets_an_id_go_sooner_and_the_longest_prefix_count
     assert scene.written == [TransactionTombstone("task-1"), TransactionTombstone("task-slow-1")]
 
 
-def test_rules_are_read_from_their_setting_and_make_the_scan_as_frequent_as_they_ask() -> None:
+def test_expiration_rules_are_read_from_their_setting_and_determine_the_scan_interval() -> None:
     settings = TransactionSettings.of(config_with(odradek_transactional_id_expiration_rules="task-=60000, a=b=500"))
     assert settings.decisions.transactional_id_expiration_rules == (("task-", 60_000), ("a=b", 500))
     assert settings.remove_expired_interval_ms == 1_000
     assert TransactionSettings.of(config_with()).remove_expired_interval_ms == 3_600_000
 
 
-def test_no_rule_ends_what_is_open() -> None:
+def test_no_expiration_rule_ends_an_open_transaction() -> None:
     config = TransactionConfig(transactional_id_expiration_rules=(("pay", 1),))
     scene = given(txn(S.ONGOING, (PID, 4)), config=config)
     scene.advance(DAY_MS)
@@ -210,14 +210,14 @@ def test_no_rule_ends_what_is_open() -> None:
 
 
 @pytest.mark.parametrize("state", [S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_scenario_104_but_not_one_whose_transaction_is_not_over(state: TxnState) -> None:
+def test_scenario_104_an_id_with_an_unfinished_transaction_is_not_forgotten(state: TxnState) -> None:
     scene = given(txn(state, (PID, 4)))
     scene.advance(30 * DAY_MS)
     scene.expire()
     assert scene.written == []
 
 
-def test_scenario_105_a_producer_that_comes_as_its_id_is_forgotten_begins_anew_and_is_not_forgotten_with_it() -> None:
+def test_scenario_105_a_producer_that_initialises_after_its_id_expired_gets_a_new_entry_that_stays() -> None:
     scene = given(txn(S.COMPLETE_COMMIT, (PID, 4)))
     scene.advance(7 * DAY_MS)
     scene.expire()
@@ -226,7 +226,7 @@ def test_scenario_105_a_producer_that_comes_as_its_id_is_forgotten_begins_anew_a
     assert scene.restarted().state == (S.EMPTY, NEW_PID, 0)
 
 
-def test_scenario_106_an_id_whose_tombstone_is_not_written_stays() -> None:
+def test_scenario_106_an_id_whose_tombstone_cannot_be_written_stays() -> None:
     scene = given(txn(S.COMPLETE_COMMIT, (PID, 4)))
     scene.advance(7 * DAY_MS)
     scene.refuse_appends = E.NOT_COORDINATOR

@@ -69,7 +69,7 @@ def test_a_record_has_kafkas_bytes_and_is_read_back(value: str, record: Txn) -> 
 
 
 @given(data=st.data())
-def test_the_quick_way_of_reading_a_value_says_what_the_codec_says(data: st.DataObject) -> None:
+def test_the_fast_reader_of_values_agrees_with_the_codec(data: st.DataObject) -> None:
     ended = txn(S.COMPLETE_COMMIT, (1044, 1), [], transactional_id="tx1", started_ms=ADDED_MS, updated_ms=ENDED_MS)
     _, encoded = encode_record(ended, 2)
     assert encoded is not None
@@ -80,12 +80,12 @@ def test_the_quick_way_of_reading_a_value_says_what_the_codec_says(data: st.Data
     assert usual is None or usual == coded_txn("tx1", bytes(value))
 
 
-def test_a_value_of_a_transaction_that_has_ended_is_read_the_quick_way() -> None:
+def test_a_value_of_an_ended_transaction_is_read_by_the_fast_reader() -> None:
     value = bytes.fromhex(list(OBSERVED)[-1])
     assert usual_txn("tx1", value) == coded_txn("tx1", value) == decode_record(KEY, value)
 
 
-def test_partitions_stand_by_topic_and_in_order() -> None:
+def test_partitions_are_encoded_by_topic_in_order() -> None:
     record = txn(S.ONGOING, (PID, 5), [P1, ("\u00fc", 3), P0, ("a", 300)])
     _, value = encode_record(record, 2)
     assert value is not None
@@ -130,7 +130,7 @@ KEPT_BYTES = (
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_what_is_kept_is_recorded_with_both_pairs_and_kafkas_word_for_no_timeout(level: int) -> None:
+def test_a_kept_transaction_is_recorded_with_both_epochs_and_an_unlimited_timeout(level: int) -> None:
     kept = replace(
         tx1(S.ONGOING, 1, updated_ms=DECIDED_MS), timeout_ms=NEVER_MS, next_producer_id=1044, next_producer_epoch=2
     )
@@ -140,12 +140,12 @@ def test_what_is_kept_is_recorded_with_both_pairs_and_kafkas_word_for_no_timeout
 
 
 @pytest.mark.parametrize(("following", "epoch"), [(1044, None), (None, 2)])
-def test_half_a_second_pair_keeps_nothing(following: int | None, epoch: int | None) -> None:
+def test_a_next_producer_id_or_epoch_alone_is_ignored(following: int | None, epoch: int | None) -> None:
     record = txn(S.ONGOING, (PID, 3), following=following, following_epoch=epoch)
     assert decode_record(*encode_record(record, 2)) == txn(S.ONGOING, (PID, 3))
 
 
-def test_the_last_epoch_of_an_owner_is_told_by_a_header_where_the_fields_do_not() -> None:
+def test_the_last_epoch_of_an_owner_is_in_a_header_if_the_fields_lack_it() -> None:
     decided = txn(S.PREPARE_COMMIT, (PID, 4), previous=PID, following=PID, following_epoch=9, last_epoch=8)
     ended = txn(S.COMPLETE_COMMIT, (PID, 0), previous=73, last_epoch=MAX)
     for record in (decided, ended):
@@ -155,7 +155,7 @@ def test_the_last_epoch_of_an_owner_is_told_by_a_header_where_the_fields_do_not(
 
 
 @pytest.mark.parametrize("state", [S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_what_is_written_of_an_old_client_is_read_back_with_its_headers(state: TxnState) -> None:
+def test_a_record_of_an_old_client_is_read_back_with_its_headers(state: TxnState) -> None:
     record = txn(state, (PID, 5), [P0, P1, ("a", 3)], last_epoch=2, version=0)
     decoded = decode_record(*encode_record(record, 2))
     assert decoded is not None
@@ -163,7 +163,7 @@ def test_what_is_written_of_an_old_client_is_read_back_with_its_headers(state: T
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_what_is_written_of_a_new_client_is_read_back_without(state: TxnState) -> None:
+def test_a_record_of_a_new_client_is_read_back_without_headers(state: TxnState) -> None:
     record = txn(state, (PID, 5), [P0, P1, ("a", 3)], last_epoch=4)
     assert record_headers(record) == ()
     assert decode_record(*encode_record(record, 2)) == record
@@ -174,7 +174,7 @@ def test_version_0_has_no_room_for_the_previous_producer_id() -> None:
     assert decode_record(*encode_record(record, 0)) == replace(record, previous_producer_id=None)
 
 
-def test_the_epoch_before_the_last_bump_is_a_header_where_the_value_does_not_tell_it() -> None:
+def test_the_epoch_before_the_last_bump_is_in_a_header_if_the_value_lacks_it() -> None:
     assert record_headers(txn(S.EMPTY, (PID, 4), last_epoch=3)) == (("last-producer-epoch", b"\x00\x03"),)
     assert record_headers(txn(S.EMPTY, (PID, 4))) == ()
     assert record_headers(txn(S.COMPLETE_COMMIT, (PID, 4), last_epoch=3)) == ()
@@ -219,7 +219,7 @@ def test_scenario_107_old_and_new_values_tombstones_unknown_keys_and_unknown_tag
         (KEY, bytes.fromhex("0001 0000000000000414 0000 0000ea60 09 00") + bytes(17)),
     ],
 )
-def test_what_cannot_be_read_is_said_and_not_passed_over(key: bytes | None, value: bytes | None) -> None:
+def test_a_malformed_record_raises_an_error(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(MalformedMessage):
         decode_record(key, value)
 
@@ -263,7 +263,9 @@ def _stands_in_order(value: bytes | None, decoded: TxnRecord) -> bool:
 
 @needs_oracle
 @pytest.mark.parametrize("name", RECORDED)
-def test_what_kafka_wrote_is_loaded_to_what_kafka_serves(name: str, tmp_path: Path) -> None:
+def test_records_that_kafka_wrote_are_loaded_to_the_transactions_that_kafka_describes(
+    name: str, tmp_path: Path
+) -> None:
     facts = served(name)["transactions"]
     shown = {}
     for records in recorded(name, tmp_path):

@@ -65,18 +65,18 @@ def test_scenario_110_two_phase_commit_is_a_permission_of_its_own(scene: Clients
     scene.init()
 
 
-def test_scenario_110_and_does_not_do_without_write(scene: Clients) -> None:
+def test_scenario_110_two_phase_commit_also_requires_write(scene: Clients) -> None:
     scene.authorizer.denied.add(WRITE)
     with refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
         scene.init6()
 
 
-def test_half_a_pair_is_no_pair_in_version_6_either(scene: Clients) -> None:
+def test_a_producer_id_without_an_epoch_is_refused_in_version_6_too(scene: Clients) -> None:
     with refused(E.INVALID_REQUEST):
         scene.init6((7, -1), keep=True)
 
 
-def test_scenario_112_what_was_prepared_is_committed_by_whoever_recovers_it(scene: Clients) -> None:
+def test_scenario_112_a_prepared_transaction_is_committed_by_the_producer_that_recovers_it(scene: Clients) -> None:
     pair = prepared(scene)
     owner, ongoing = scene.init6(keep=True)
     assert ongoing == pair
@@ -89,9 +89,7 @@ def test_scenario_112_what_was_prepared_is_committed_by_whoever_recovers_it(scen
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
-def test_scenario_121_the_new_owner_cannot_write_where_the_transaction_has_not_been(
-    scene: Clients, version: int
-) -> None:
+def test_scenario_121_the_new_owner_cannot_write_to_other_partitions(scene: Clients, version: int) -> None:
     prepared(scene)
     owner, _ = scene.init6(keep=True)
     assert scene.produce(owner, index=1, version=version) is E.INVALID_TXN_STATE
@@ -100,7 +98,7 @@ def test_scenario_121_the_new_owner_cannot_write_where_the_transaction_has_not_b
     assert (topic.topic, topic.partitions) == ("t", [0])
 
 
-def test_scenario_121_nor_can_the_old_one(scene: Clients) -> None:
+def test_scenario_121_the_old_producer_cannot_write_to_other_partitions(scene: Clients) -> None:
     pair = prepared(scene)
     scene.init6(keep=True)
     assert scene.produce(pair, index=1) is E.INVALID_PRODUCER_EPOCH
@@ -108,7 +106,7 @@ def test_scenario_121_nor_can_the_old_one(scene: Clients) -> None:
     assert scene.add_offsets(pair) is E.PRODUCER_FENCED
 
 
-def test_scenario_125_an_operator_without_the_permission_aborts_what_nobody_will_decide(scene: Clients) -> None:
+def test_scenario_125_an_operator_without_the_permission_can_abort_a_prepared_transaction(scene: Clients) -> None:
     pair = prepared(scene)
     scene.authorizer.denied.add(TWO_PHASE)
     with refused(E.CONCURRENT_TRANSACTIONS):
@@ -123,7 +121,7 @@ def test_scenario_125_an_operator_without_the_permission_aborts_what_nobody_will
 # --- Producers whose batches wait for the disk.
 
 
-def test_a_producer_is_known_to_be_relied_on_from_its_record_on_also_after_a_restart(scene: Clients) -> None:
+def test_a_two_phase_producer_is_tracked_from_its_record_on_and_after_a_restart(scene: Clients) -> None:
     pair, _ = scene.init6()
     assert pair[0] in scene.two_phase
     again = scene.restarted(killed=True)
@@ -131,7 +129,7 @@ def test_a_producer_is_known_to_be_relied_on_from_its_record_on_also_after_a_res
     assert again.two_phase.ids == {pair[0]}
 
 
-def test_until_its_transactional_id_is_ended_by_force_or_given_up(scene: Clients) -> None:
+def test_a_two_phase_producer_is_tracked_until_its_transactional_id_is_terminated(scene: Clients) -> None:
     pair, _ = scene.init6()
     scene.produce(pair)
     with refused(E.CONCURRENT_TRANSACTIONS):
@@ -141,14 +139,14 @@ def test_until_its_transactional_id_is_ended_by_force_or_given_up(scene: Clients
     assert scene.two_phase.ids == set()
 
 
-def test_a_new_producer_id_takes_the_place_of_the_old_one(scene: Clients) -> None:
+def test_a_new_two_phase_producer_id_replaces_the_old_one(scene: Clients) -> None:
     pair, _ = scene.init6()
     scene.produce(pair)
     scene.init6(keep=True)
     assert scene.two_phase.ids == {pair[0]}, "its records are under the old one"
 
 
-def test_no_producer_is_known_not_to_be_while_a_part_of_the_transactional_ids_cannot_be_read() -> None:
+def test_every_producer_counts_as_two_phase_while_some_transactional_ids_are_unreadable() -> None:
     scene = Clients()
     corrupt = build_batch([NewRecord(b"\0\0 cut", b"", 0)])
     scene.partition(TRANSACTION_STATE).append_now(corrupt, origin=Origin.COORDINATOR, now_ms=scene.clock.now_ms())
@@ -157,7 +155,7 @@ def test_no_producer_is_known_not_to_be_while_a_part_of_the_transactional_ids_ca
     assert 12345 in again.two_phase
 
 
-def test_a_transaction_that_becomes_a_two_phase_commit_is_relied_on_from_then_on_also_after_a_restart(
+def test_a_transaction_that_becomes_a_two_phase_commit_is_tracked_even_after_a_restart(
     scene: Clients,
 ) -> None:
     pair = scene.init()
@@ -174,7 +172,7 @@ def test_a_transaction_that_becomes_a_two_phase_commit_is_relied_on_from_then_on
     assert again.transactions.describe(ID).transaction_timeout_ms == NEVER_MS
 
 
-def test_a_two_phase_commit_recovered_without_enable2pc_is_relied_on_until_it_has_ended(scene: Clients) -> None:
+def test_a_two_phase_commit_recovered_without_enable2pc_is_tracked_until_it_ends(scene: Clients) -> None:
     pair = prepared(scene)
     owner, _ = scene.init6(two_phase=False, keep=True)
     again = scene.restarted(killed=True)
@@ -190,7 +188,7 @@ def test_a_two_phase_commit_recovered_without_enable2pc_is_relied_on_until_it_ha
     assert again.latest_offset(committed=True) == again.latest_offset(committed=False), "no reader waits for it"
 
 
-def test_its_records_are_kept_by_retention_from_then_on(scene: Clients) -> None:
+def test_retention_keeps_records_of_a_transaction_that_became_a_two_phase_commit(scene: Clients) -> None:
     scene.topic("r", segment_bytes=200, retention_ms=DAY_MS, segment_ms=DAY_MS * 100)
     pair = scene.init()
     for sequence in range(4):
@@ -201,7 +199,7 @@ def test_its_records_are_kept_by_retention_from_then_on(scene: Clients) -> None:
     assert partition.log.log_start_offset == 0
 
 
-def test_a_partition_whose_records_cannot_be_synced_leaves_the_recovery_without_an_answer(scene: Clients) -> None:
+def test_a_recovery_fails_if_the_records_of_a_partition_cannot_be_synced(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"prepared")
     scene.init6(transactional_id="another")  # From here on the coordinator's log needs a write and a sync.

@@ -95,7 +95,7 @@ def test_each_field_is_passed_on_as_the_table_says(event: str, then: Callable[[S
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_what_is_kept_beside_the_entries_is_too(event: str) -> None:
+def test_counters_beside_the_entries_are_passed_on_too(event: str) -> None:
     scene = given(KEPT, config=ALLOWED)
     after = EVENTS[event](scene)
     is_open = after.txn.state is S.ONGOING
@@ -132,7 +132,7 @@ def ended(scene: Clients, version: int) -> Pair:
 
 @pytest.mark.parametrize("version", [TV1, TV2])
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
-def test_a_partition_passes_on_what_the_next_transaction_is_checked_against(version: int, is_restarted: bool) -> None:
+def test_a_partition_passes_the_producer_state_on_to_the_next_transaction(version: int, is_restarted: bool) -> None:
     scene = Clients(transaction_version=1 if version == TV1 else 2)
     pair = ended(scene, version)
     after = scene.restarted(killed=True) if is_restarted else scene
@@ -142,7 +142,9 @@ def test_a_partition_passes_on_what_the_next_transaction_is_checked_against(vers
 
 
 @pytest.mark.parametrize(("version", "first", "refusal"), [(TV1, 1, 3), (TV2, 0, 1)])
-def test_and_the_next_transaction_is_checked_against_it(version: int, first: int, refusal: int) -> None:
+def test_the_next_transaction_is_checked_against_the_inherited_producer_state(
+    version: int, first: int, refusal: int
+) -> None:
     scene = Clients(transaction_version=1 if version == TV1 else 2)
     pair = ended(scene, version)
     if version == TV1:

@@ -126,7 +126,7 @@ EXAMPLE_C = [
 
 @pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("row", EXAMPLE_C)
-def test_scenario_116_example_c_from_wherever_the_pairs_stand(row: Row, committed: bool) -> None:
+def test_scenario_116_example_c_holds_for_every_combination_of_epochs(row: Row, committed: bool) -> None:
     scene = given(row.start, config=ALLOWED)
     started = row.start.producer_id, row.start.producer_epoch
     if row.is_recovered:

@@ -26,7 +26,7 @@ def installed(folder: Path, *headers: str) -> Path:
     return folder
 
 
-def test_what_the_image_installs_may_be_passed_on_and_has_its_text() -> None:
+def test_every_package_in_the_image_has_an_allowed_licence_with_its_text() -> None:
     names = re.findall(r"^([\w.-]+)==", LOCKED, re.MULTILINE)
     told = licences(sysconfig.get_path("purelib"), *names)
     assert told.returncode == 0, told.stderr
@@ -45,7 +45,7 @@ def test_what_the_image_installs_may_be_passed_on_and_has_its_text() -> None:
         ("License: MIT License", "MIT"),
     ],
 )
-def test_one_that_is_allowed_is_listed_with_its_text(tmp_path: Path, header: str, expression: str) -> None:
+def test_an_allowed_licence_is_listed_with_its_text(tmp_path: Path, header: str, expression: str) -> None:
     told = licences(str(installed(tmp_path, header)))
     assert told.stdout.startswith(f"some-thing 1.0: {expression}\n"), told.stderr
     assert told.stdout.endswith("some-thing 1.0: LICENSE.txt\n\nYou may.\n")
@@ -62,7 +62,7 @@ def test_one_that_is_allowed_is_listed_with_its_text(tmp_path: Path, header: str
     ],
     ids=lambda headers: " ".join(headers) or "none",
 )
-def test_one_that_is_not_fails(tmp_path: Path, headers: tuple[str, ...]) -> None:
+def test_a_licence_that_is_not_allowed_fails(tmp_path: Path, headers: tuple[str, ...]) -> None:
     told = licences(str(installed(tmp_path, *headers)))
     assert told.returncode == 1
     assert told.stderr.startswith("some-thing: ")

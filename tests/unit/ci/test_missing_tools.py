@@ -13,7 +13,7 @@ OLDER = next(map(str, (Path.home() / ".pyenv/versions").glob("3.10.*/bin/python3
 
 
 @pytest.mark.skipif(OLDER is None, reason="needs Python 3.10")
-def test_an_older_python_is_told_which_one_is_needed() -> None:
+def test_an_older_python_prints_the_required_version() -> None:
     assert OLDER is not None
     done = subprocess.run(
         [OLDER, "-E", "setup.py", "--version"], cwd=REPOSITORY, capture_output=True, text=True, check=False

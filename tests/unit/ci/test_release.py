@@ -64,7 +64,7 @@ def test_the_distribution_takes_its_version_from_the_package() -> None:
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "odradek.__version__"}
 
 
-def test_the_command_tells_the_version() -> None:
+def test_the_command_prints_the_version() -> None:
     told = subprocess.run([sys.executable, "-m", "odradek", "--version"], capture_output=True, text=True, check=True)
     assert told.stdout.startswith(f"odradek {odradek.__version__} ")
 
@@ -88,13 +88,13 @@ def test_a_copy_of_another_version_is_named(checkout: Path, name: str) -> None:
     assert "6.6.6" in checked.stderr
 
 
-def test_a_tag_is_that_of_the_version_and_its_changes_are_told(checkout: Path) -> None:
+def test_a_tag_must_match_the_version_and_its_changes_must_be_described(checkout: Path) -> None:
     assert "describes no change" in run(checkout, "check", f"v{odradek.__version__}").stderr
     run(checkout, "set", "7.8.9")
     assert "the tag v7.8.10 is not v7.8.9" in run(checkout, "check", "v7.8.10").stderr
 
 
-def test_notes_are_one_section_with_links_that_lead_somewhere(checkout: Path) -> None:
+def test_release_notes_are_one_section_with_absolute_links(checkout: Path) -> None:
     run(checkout, "set", "7.8.9")
     assert run(checkout, "notes").stdout == (
         "### Added\n"
@@ -106,7 +106,7 @@ def test_notes_are_one_section_with_links_that_lead_somewhere(checkout: Path) ->
     assert run(checkout, "notes", "0.0.9").stdout == "### Fixed\n- An older one.\n"
 
 
-def test_what_is_no_new_version_changes_nothing(checkout: Path) -> None:
+def test_an_invalid_or_existing_version_changes_nothing(checkout: Path) -> None:
     before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
     for version, why in (("1.0", "is not a version"), ("v1.0.0", "is not a version"), ("0.0.9", "already")):
         refused = run(checkout, "set", version)

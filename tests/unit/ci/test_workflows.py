@@ -36,7 +36,7 @@ def path(request: pytest.FixtureRequest) -> Path:
     return found
 
 
-def test_there_are_three() -> None:
+def test_there_are_three_workflows() -> None:
     assert [path.stem for path in WORKFLOWS] == ["docs", "release", "test"]
 
 
@@ -60,15 +60,15 @@ def test_only_the_jobs_that_publish_may_write(path: Path) -> None:
         assert writes == MAY_WRITE.get((path.stem, name), set()), name
 
 
-def test_no_secret_is_asked_for(path: Path) -> None:
+def test_no_workflow_reads_a_secret(path: Path) -> None:
     assert "secrets." not in path.read_text()
 
 
-def test_nothing_that_others_write_gets_into_a_command(path: Path) -> None:
+def test_no_command_contains_an_expression(path: Path) -> None:
     assert [command for command in commands(read(path)) if "${{" in command] == []
 
 
-def test_every_script_and_target_is_there(path: Path) -> None:
+def test_every_script_and_target_of_the_workflows_exists(path: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     for command in commands(read(path)):
         assert set(TARGET.findall(command)) <= targets, command

@@ -47,7 +47,7 @@ def test_a_mixed_run_has_a_type_for_each_offset() -> None:
     assert sent_batches(acquired) == [(0, 3, [ACCEPT, ACCEPT, REJECT, RELEASE])]
 
 
-def test_what_is_not_acknowledged_is_not_sent() -> None:
+def test_records_without_an_acknowledgement_are_not_sent() -> None:
     acquired = holding(delivered(0, 9))
     for offset in (1, 2, 5):
         acquired.acknowledge(P, offset, ACCEPT)
@@ -58,7 +58,7 @@ def test_what_is_not_acknowledged_is_not_sent() -> None:
     assert not acquired.has_open
 
 
-def test_gaps_are_sent_by_themselves_and_are_nobodys_to_acknowledge() -> None:
+def test_gaps_are_sent_automatically_and_cannot_be_acknowledged() -> None:
     acquired = holding(delivered(0, 4, gaps=(2, 3)))
     assert not acquired.acknowledge(P, 2, ACCEPT)
     (sending,) = acquired.take().values()
@@ -81,7 +81,7 @@ def test_a_type_may_be_changed_until_it_is_sent() -> None:
     assert not acquired.acknowledge(P, 0, RELEASE)
 
 
-def test_offsets_of_nobody_are_refused() -> None:
+def test_offsets_that_are_not_acquired_are_refused() -> None:
     acquired = holding(delivered(5, 9))
     assert not acquired.acknowledge(P, 4, ACCEPT)
     assert not acquired.acknowledge(P, 10, ACCEPT)
@@ -123,7 +123,7 @@ def test_acknowledgements_without_an_outcome_are_sent_again(kind: int) -> None:
     assert sent_batches(acquired) == [(0, 3, [kind])]
 
 
-def test_what_is_left_to_a_transaction_is_never_sent() -> None:
+def test_records_that_are_left_to_a_transaction_are_never_sent() -> None:
     acquired = holding(delivered(0, 3, gaps=(3,)))
     acquired.acknowledge(P, 1, RELEASE)
     acquired.leave_all_delivered()
@@ -159,7 +159,7 @@ def test_the_application_hears_of_records_and_not_of_gaps() -> None:
     assert sending.acknowledged == [(0, 1), (3, 5)]
 
 
-def test_ranges_of_offsets() -> None:
+def test_offsets_are_joined_to_sorted_ranges() -> None:
     assert ranges_of([7, 1, 2, 3, 3, 9]) == [(1, 3), (7, 7), (9, 9)]
     assert ranges_of([]) == []
 
@@ -167,7 +167,7 @@ def test_ranges_of_offsets() -> None:
 # Records that a producer's transaction acknowledges (KIP-1289)
 
 
-def test_what_a_transaction_acknowledges_is_nobody_else_s_until_it_has_ended() -> None:
+def test_records_pending_in_a_transaction_cannot_be_acknowledged_until_it_ends() -> None:
     acquired = holding(delivered(0, 9))
     pending = acquired.make_pending({P: [AcknowledgedRange(2, 4), AcknowledgedRange(8, 12)]})
     assert [acquired.acknowledge(P, offset, ACCEPT) for offset in (1, 2, 4, 5, 8, 9)] == [
@@ -191,7 +191,7 @@ def test_after_a_commit_nothing_is_left_to_acknowledge() -> None:
     assert (acquired.has_open, sent_batches(acquired)) == (False, [])
 
 
-def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again() -> None:
+def test_records_returned_by_an_abort_are_not_open_and_may_become_pending_again() -> None:
     acquired = holding(delivered(0, 9))
     acquired.end_pending(acquired.make_pending({P: [AcknowledgedRange(0, 9)]}), committed=False)
     assert not acquired.has_open
@@ -201,7 +201,7 @@ def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again
     assert [acquired.acknowledge(P, offset, RELEASE) for offset in (0, 4, 5, 9)] == [True, True, False, False]
 
 
-def test_the_end_of_one_transaction_leaves_alone_what_another_one_has_made_pending() -> None:
+def test_the_end_of_one_transaction_leaves_the_pending_records_of_another() -> None:
     acquired = holding(delivered(0, 9))
     first = acquired.make_pending({P: [AcknowledgedRange(0, 4)]})
     # The broker will refuse this acknowledgement.
@@ -222,7 +222,7 @@ def test_an_acknowledgement_that_waits_to_be_sent_is_found_before_a_transaction_
     assert acquired.find_acknowledged({TopicPartition("other", 0): [AcknowledgedRange(0, 9)]}) is None
 
 
-def test_what_is_acquired_anew_is_not_touched_by_the_end_of_an_older_transaction() -> None:
+def test_records_that_are_acquired_again_are_unaffected_by_the_end_of_an_older_transaction() -> None:
     acquired = holding(delivered(0, 9))
     pending = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})
     acquired.add(P, TOPIC, [delivered(0, 9)])  # the locks of these records had expired

@@ -76,7 +76,7 @@ def test_offsets_that_compaction_took_and_control_records_are_gaps() -> None:
     assert ranges(found) == [(0, bytes([OPEN, GAP, GAP, OPEN, GAP, OPEN, OPEN]))]
 
 
-def test_a_range_between_batches_is_all_gaps() -> None:
+def test_a_range_between_two_batches_consists_of_gaps() -> None:
     found = read(batch(0, 1) + batch(5, 6), (2, 4, 1))
     assert (given(found), ranges(found)) == ([], [(2, bytes([GAP] * 3))])
 

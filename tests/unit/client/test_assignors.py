@@ -153,11 +153,11 @@ def test_an_assignment_is_read_as_it_was_written() -> None:
     assert assigned_partitions(assignment_bytes(on("s", 2, 0) + on("t", 1))) == on("s", 2, 0) + on("t", 1)
 
 
-def test_an_empty_assignment_is_none_at_all() -> None:
+def test_empty_bytes_mean_no_assigned_partitions() -> None:
     assert assigned_partitions(b"") == []
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff", b"\0\1\0\0"])
-def test_a_subscription_that_is_none_is_refused(data: bytes) -> None:
+def test_a_malformed_subscription_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedMessage):
         subscription_of(data)

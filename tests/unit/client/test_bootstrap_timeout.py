@@ -41,7 +41,7 @@ async def test_a_client_does_not_wait_for_a_broker_by_default(client: Callable[.
         await a_client(client, free_port()).start()
 
 
-async def test_when_the_time_is_over_it_says_which_broker_could_not_be_reached() -> None:
+async def test_the_error_after_the_timeout_names_the_unreachable_broker() -> None:
     port = free_port()
     with pytest.raises(RetriableError, match=f"127.0.0.1:{port}"):
         await a_client(Admin, port, bootstrap_timeout_ms=20).start()

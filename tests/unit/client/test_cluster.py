@@ -74,7 +74,7 @@ def test_addresses_are_read(servers: str | list[str], expected: list[tuple[str, 
 
 
 @pytest.mark.parametrize("servers", ["", ",", [], "a:b", ":9092"])
-def test_what_is_no_address_is_refused(servers: str | list[str]) -> None:
+def test_an_invalid_address_is_refused(servers: str | list[str]) -> None:
     with pytest.raises(ValueError, match="address of a broker"):
         parse_addresses(servers)
 
@@ -88,7 +88,7 @@ async def test_the_first_bootstrap_server_that_answers_will_do() -> None:
         await cluster.close()
 
 
-async def test_none_that_answers_is_an_error_that_names_them() -> None:
+async def test_an_error_names_all_bootstrap_servers_if_none_answers() -> None:
     with pytest.raises(RetriableError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
         await a_cluster(1, 2).start()
 
@@ -115,7 +115,7 @@ async def test_a_topic_is_asked_for_until_it_is_there() -> None:
         (E.TOPIC_AUTHORIZATION_FAILED, FatalError),
     ],
 )
-async def test_a_topic_that_cannot_be_had_is_an_error(code: ErrorCode, kind: type[ClientError]) -> None:
+async def test_an_unavailable_topic_raises_an_error(code: ErrorCode, kind: type[ClientError]) -> None:
     async with scripted() as broker:
         saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, a_topic(code=code)))})
         cluster = a_cluster(broker.port)
@@ -125,7 +125,7 @@ async def test_a_topic_that_cannot_be_had_is_an_error(code: ErrorCode, kind: typ
         await cluster.close()
 
 
-async def test_what_was_known_of_a_topic_stays_while_its_broker_cannot_say() -> None:
+async def test_known_metadata_of_a_topic_stays_if_a_refresh_returns_an_error() -> None:
     said = each_in_turn(a_topic(1), a_topic(code=E.LEADER_NOT_AVAILABLE))
     async with scripted() as broker:
         saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, next(said)))})
@@ -136,7 +136,7 @@ async def test_what_was_known_of_a_topic_stays_while_its_broker_cannot_say() -> 
         await cluster.close()
 
 
-async def test_a_coordinator_is_looked_for_until_there_is_one_and_then_known() -> None:
+async def test_find_coordinator_is_repeated_until_it_succeeds_and_its_result_is_cached() -> None:
     codes = iter([E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NONE])
 
     def coordinator(request: Request) -> bytes:
@@ -156,7 +156,7 @@ async def test_a_coordinator_is_looked_for_until_there_is_one_and_then_known() -
         await cluster.close()
 
 
-async def test_a_coordinator_that_may_not_be_asked_for_is_an_error_at_once() -> None:
+async def test_a_forbidden_find_coordinator_raises_an_error_at_once() -> None:
     refused = FindCoordinatorResponse(error_code=E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value, error_message=None)
     async with scripted() as broker:
         saying(broker, {ApiKey.FIND_COORDINATOR: lambda request: request.answer(refused)})
@@ -209,7 +209,7 @@ async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
         await cluster.close()
 
 
-async def test_the_leader_that_an_answer_tells_is_taken_if_it_is_later_and_known() -> None:
+async def test_a_leader_from_a_response_is_adopted_if_it_is_newer_and_its_address_is_known() -> None:
     """Checks that a new leader in a response is adopted if its epoch is newer and its address is known (KIP-951)."""
     async with scripted() as broker:
         saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, a_topic(-1, 1)))})

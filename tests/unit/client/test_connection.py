@@ -45,7 +45,7 @@ async def test_requests_go_in_the_newest_version_that_both_know(answers: Answers
         connection.close()
 
 
-async def test_what_the_broker_does_not_serve_is_not_asked() -> None:
+async def test_a_request_that_the_broker_does_not_support_is_not_sent() -> None:
     async with scripted() as broker:
         connection = await connected(broker)
         with pytest.raises(ClientError, match="no version of END_TXN") as unknown:
@@ -113,7 +113,7 @@ async def test_a_request_that_is_not_answered_in_time_loses_the_connection() -> 
             assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_is_let_go() -> None:
+async def test_the_response_to_a_cancelled_request_is_dropped() -> None:
     async with scripted() as broker:
         connection = await connected(broker)
         cancelled = connection.ask(MetadataRequest(), MetadataResponse)
@@ -163,7 +163,7 @@ async def test_what_waited_for_a_throttle_time_goes_out_after_it_in_order(is_awa
         connection.close()
 
 
-def test_a_throttle_time_is_heeded_where_the_client_is_to_wait() -> None:
+def test_the_client_waits_for_a_throttle_time_only_in_versions_that_require_it() -> None:
     throttle = Throttle()
     heartbeat, member = ApiKey.HEARTBEAT.value, ApiKey.CONSUMER_GROUP_HEARTBEAT.value
     assert [
@@ -190,7 +190,7 @@ def twice(request: Request) -> bytes:
     [an_answer_to_nothing, lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", lambda _: b"\x00\x00\x00\x01x", twice],
     ids=["an answer to nothing", "HTTP", "too short", "the same answer twice"],
 )
-async def test_what_is_not_kafkas_protocol_loses_the_connection(said: Answers) -> None:
+async def test_bytes_that_are_not_kafkas_protocol_close_the_connection(said: Answers) -> None:
     async with scripted(instead_of_metadata(said)) as broker:
         connection = await connected(broker)
         first = connection.ask(MetadataRequest(), MetadataResponse)
@@ -218,7 +218,7 @@ async def test_where_nobody_listens_there_is_no_connection() -> None:
         await Connection.open("127.0.0.1", 1, client_id="test", request_timeout_ms=20_000)
 
 
-async def test_a_broker_that_says_nothing_is_given_up() -> None:
+async def test_a_silent_broker_times_out() -> None:
     async with scripted(lambda _: b"") as broker:
         # The error may occur before or after the connection has been established.
         with pytest.raises(RetriableError, match=str(broker.port)):

@@ -58,7 +58,7 @@ def reported(membership: ConsumerMembership) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None and value != -1}
 
 
-def test_the_first_heartbeat_tells_everything_and_owns_nothing() -> None:
+def test_the_first_heartbeat_has_all_fields_and_owns_no_partitions() -> None:
     assert member().request().member_epoch == JOIN_EPOCH
     assert reported(member()) == {
         "rebalance_timeout_ms": 1000,
@@ -68,7 +68,7 @@ def test_the_first_heartbeat_tells_everything_and_owns_nothing() -> None:
     }
 
 
-def test_a_heartbeat_without_news_tells_nothing() -> None:
+def test_a_heartbeat_without_changes_omits_all_fields() -> None:
     assert reported(joined()) == {}
     assert joined().request().member_epoch == 2
     assert not joined().has_changes
@@ -92,7 +92,7 @@ def test_a_target_that_is_taken_over_in_part_stays_to_be_taken_over() -> None:
     assert found.target == BOTH
 
 
-def test_what_changed_while_a_heartbeat_was_under_way_is_told_by_the_next_one() -> None:
+def test_a_change_during_a_heartbeat_is_sent_in_the_next_one() -> None:
     found = joined()
     current_state = found.current_state()
     found.set_owned({})
@@ -113,7 +113,7 @@ NAMED, MATCHING = Interest(frozenset("a")), Interest(regex="r")
         (MATCHING, Interest(), [], ""),
     ],
 )
-def test_another_interest_is_told_with_what_it_no_longer_wants(
+def test_a_changed_subscription_also_clears_the_previous_one(
     before: Interest, after: Interest, names: list[str], regex: str | None
 ) -> None:
     found = joined(before)
@@ -123,7 +123,7 @@ def test_another_interest_is_told_with_what_it_no_longer_wants(
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (names, regex)
 
 
-def test_after_a_heartbeat_without_answer_everything_is_told_again_with_what_it_owns() -> None:
+def test_after_a_lost_heartbeat_all_fields_are_sent_again_with_the_owned_partitions() -> None:
     found = joined()
     found.forget_reported_state()
     assert reported(found) == {
@@ -137,7 +137,7 @@ def test_after_a_heartbeat_without_answer_everything_is_told_again_with_what_it_
 @pytest.mark.parametrize(
     "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND]
 )
-def test_an_expelled_member_has_lost_everything_and_joins_anew(code: ErrorCode) -> None:
+def test_an_expelled_member_loses_its_partitions_and_joins_again(code: ErrorCode) -> None:
     found = joined()
     incarnation = found.incarnation
     assert found.handle_answer(found.current_state(), reply(error=code)) is HeartbeatStep.JOIN_ANEW
@@ -146,7 +146,7 @@ def test_an_expelled_member_has_lost_everything_and_joins_anew(code: ErrorCode) 
     assert reported(found) == reported(member())
 
 
-def test_a_group_of_another_type_does_not_take_a_member_that_joins() -> None:
+def test_a_group_of_another_type_refuses_a_member_that_joins() -> None:
     found = member()
     found.request()
     assert (
@@ -179,12 +179,12 @@ def test_a_coordinator_that_is_not_ready_changes_nothing(code: ErrorCode, step: 
         ErrorCode.FENCED_INSTANCE_ID,
     ],
 )
-def test_a_refusal_is_for_the_application(code: ErrorCode) -> None:
+def test_a_fatal_heartbeat_error_goes_to_the_application(code: ErrorCode) -> None:
     found = joined()
     assert found.handle_answer(found.current_state(), reply(error=code)) is HeartbeatStep.GIVE_UP
     assert found.is_lost
 
 
-def test_a_static_member_leaves_for_a_while_and_another_one_for_good() -> None:
+def test_a_static_member_leaves_temporarily_and_a_dynamic_member_permanently() -> None:
     assert member().leave_request().member_epoch == -1
     assert member(instance_id="i").leave_request().member_epoch == -2

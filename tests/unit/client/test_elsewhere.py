@@ -53,7 +53,7 @@ def run(platform: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_all_that_is_used_there_is_imported(platform: str, tmp_path: Path) -> None:
+def test_all_modules_for_other_platforms_can_be_imported(platform: str, tmp_path: Path) -> None:
     done = run(platform, f"import {', '.join(USED)}", tmp_path)
     assert done.returncode == 0, done.stderr
 

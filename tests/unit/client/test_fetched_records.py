@@ -78,7 +78,7 @@ def test_records_of_an_aborted_transaction_are_not_given() -> None:
     assert values(committed(log, (7, 1))) == ["a", "d", "e"]
 
 
-def test_read_uncommitted_gives_them_but_not_the_markers() -> None:
+def test_read_uncommitted_returns_aborted_records_but_no_markers() -> None:
     log = Log().plain("a").of_transaction(7, "b").marker(7, is_commit=False).plain("c")
     assert values(FetchedRecords(ORDERS, log.bytes, 0, aborted=None)) == ["a", "b", "c"]
 

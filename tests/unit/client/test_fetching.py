@@ -196,7 +196,7 @@ async def test_a_broker_without_topic_ids_is_asked_by_name() -> None:
         E.OFFSET_NOT_AVAILABLE,
     ],
 )
-async def test_what_passes_is_asked_again_after_a_look_at_the_metadata(code: ErrorCode) -> None:
+async def test_a_transient_fetch_error_is_retried_after_a_metadata_request(code: ErrorCode) -> None:
     leader = Leader([data(code=code), data(batch(b"a", offset=0))])
     async with reading(leader) as consumer:
         assert await values(consumer, 1) == [b"a"]
@@ -236,7 +236,7 @@ async def test_an_offset_out_of_range_is_reset_by_the_policy() -> None:
     assert [offset for offset, _ in leader.fetched[:2]] == [7, 50]
 
 
-async def test_without_a_policy_it_is_the_application_s_to_choose() -> None:
+async def test_without_a_reset_policy_the_application_gets_offset_out_of_range() -> None:
     leader = Leader([data(code=E.OFFSET_OUT_OF_RANGE), data(batch(b"a", offset=50))])
     async with reading(leader, reset="none") as consumer:
         consumer.seek(T, 7)
@@ -250,7 +250,7 @@ async def test_without_a_policy_it_is_the_application_s_to_choose() -> None:
     ("code", "error"),
     [(E.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed), (E.UNKNOWN_SERVER_ERROR, ClientError)],
 )
-async def test_what_does_not_pass_is_told_once_and_tried_again_when_asked(
+async def test_a_permanent_fetch_error_is_raised_once_and_retried_by_the_next_call(
     code: ErrorCode, error: type[ClientError]
 ) -> None:
     leader = Leader([data(code=code), data(batch(b"a", offset=0))])
@@ -261,7 +261,7 @@ async def test_what_does_not_pass_is_told_once_and_tried_again_when_asked(
         assert await values(consumer, 1) == [b"a"]
 
 
-async def test_damaged_records_are_told_of_until_the_application_goes_past_them() -> None:
+async def test_damaged_records_raise_an_error_until_the_application_seeks_past_them() -> None:
     damaged = bytearray(batch(b"a", offset=0) + batch(b"b", offset=1))
     damaged[-2] ^= 1
     leader = Leader([data(bytes(damaged)), data(batch(b"c", offset=2))])
@@ -285,7 +285,7 @@ async def test_what_came_before_damaged_records_is_given_first() -> None:
             await consumer.getmany()
 
 
-async def test_a_batch_that_never_comes_whole_is_told_of() -> None:
+async def test_a_batch_larger_than_a_fetch_raises_an_error() -> None:
     leader = Leader([data(batch(b"a" * 100, offset=0)[:-1])])
     async with reading(leader) as consumer:
         with pytest.raises(ClientError, match="larger than a Fetch allows") as told:

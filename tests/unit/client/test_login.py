@@ -85,7 +85,7 @@ async def test_a_refused_login_is_raised_at_once_with_the_brokers_text() -> None
         await cluster.close()
 
 
-async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are() -> None:
+async def test_an_unsupported_mechanism_raises_an_error_with_the_supported_ones() -> None:
     scram = Security("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username="alice", sasl_password="x")
     async with scripted(with_sasl) as broker:
         with pytest.raises(AuthenticationFailed, match="does not offer SCRAM-SHA-256; it offers OAUTHBEARER, PLAIN"):
@@ -174,7 +174,7 @@ async def test_each_login_gets_a_token_of_its_own_from_a_function_or_a_coroutine
     assert [token.split(b"Bearer ")[1].strip(b"\x01") for token in heard] == [b"first", b"second", b"third"]
 
 
-async def test_a_token_that_cannot_be_had_is_asked_for_again() -> None:
+async def test_a_failing_token_function_raises_a_retriable_error() -> None:
     def away() -> str:
         raise OSError("the issuer is away")
 
@@ -247,7 +247,7 @@ async def error_of(security: Security, serve: Callable[[socket.socket], None]) -
     return refused.value
 
 
-async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
+async def test_a_broker_that_requires_a_certificate_gets_one_or_the_client_reports_it(
     authority: Authority, tmp_path: Path
 ) -> None:
     tls = serving(authority, tmp_path)
@@ -273,7 +273,7 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
     await serve_login(Security("SSL", ssl_cadata=authority.pem, ssl_certdata=own.pem), usual, tls)
 
 
-async def test_tls_to_a_listener_without_is_named(authority: Authority) -> None:
+async def test_tls_to_a_listener_without_tls_is_reported(authority: Authority) -> None:
     """Checks that the error reports that the listener does not, or may not, use TLS. One listener answers the
     handshake, and the other closes the connection because the frame seems too long."""
     security = Security("SSL", ssl_cadata=authority.pem)

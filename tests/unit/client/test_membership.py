@@ -21,21 +21,21 @@ def test_success_changes_nothing(kind: GroupRequest) -> None:
 
 
 @pytest.mark.parametrize("kind", GroupRequest)
-def test_in_a_rebalance_it_joins_again_as_the_same_member_and_its_partitions_are_its_own(kind: GroupRequest) -> None:
+def test_a_member_rejoins_a_rebalance_with_its_id_and_its_partitions(kind: GroupRequest) -> None:
     member = stable()
     assert member.handle_answer(kind, ErrorCode.REBALANCE_IN_PROGRESS) is GroupStep.REJOIN
     assert (member.member_id, member.is_stable, member.is_lost) == ("m-1", False, False)
 
 
 @pytest.mark.parametrize("kind", GroupRequest)
-def test_when_the_group_went_on_without_it_its_partitions_are_lost(kind: GroupRequest) -> None:
+def test_a_member_of_an_old_generation_loses_its_partitions(kind: GroupRequest) -> None:
     member = stable()
     assert member.handle_answer(kind, ErrorCode.ILLEGAL_GENERATION) is GroupStep.REJOIN_EXPELLED
     assert (member.member_id, member.generation_id, member.is_lost) == ("m-1", NO_GENERATION, True)
 
 
 @pytest.mark.parametrize("kind", GroupRequest)
-def test_when_the_group_does_not_know_it_it_joins_anew(kind: GroupRequest) -> None:
+def test_an_unknown_member_joins_as_a_new_member(kind: GroupRequest) -> None:
     member = stable()
     assert member.handle_answer(kind, ErrorCode.UNKNOWN_MEMBER_ID) is GroupStep.JOIN_ANEW
     assert (member.member_id, member.generation_id, member.is_lost) == (NO_MEMBER, NO_GENERATION, True)
@@ -43,7 +43,7 @@ def test_when_the_group_does_not_know_it_it_joins_anew(kind: GroupRequest) -> No
 
 @pytest.mark.parametrize("kind", GroupRequest)
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_a_coordinator_that_is_none_is_looked_for_again(kind: GroupRequest, code: ErrorCode) -> None:
+def test_a_member_finds_its_coordinator_again_after_not_coordinator(kind: GroupRequest, code: ErrorCode) -> None:
     member = stable()
     assert member.handle_answer(kind, code) is GroupStep.FIND_COORDINATOR
     assert member == stable()
@@ -73,11 +73,11 @@ def test_a_member_id_is_given_with_the_first_refusal_to_join() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", GroupRequest)
-def test_what_does_not_pass_is_the_application_s_to_know(kind: GroupRequest, code: ErrorCode) -> None:
+def test_a_permanent_error_of_the_membership_goes_to_the_application(kind: GroupRequest, code: ErrorCode) -> None:
     assert stable().handle_answer(kind, code) is GroupStep.GIVE_UP
 
 
-def test_joining_gives_back_what_was_lost() -> None:
+def test_a_member_that_joins_again_is_no_longer_lost() -> None:
     member = stable()
     member.forget_membership()
     assert member.is_lost

@@ -48,7 +48,7 @@ def test_sequences_wrap_to_0() -> None:
     assert batch.end_sequence == 0
 
 
-def test_until_the_first_answer_there_is_one_batch_under_way_where_the_broker_might_take_any_sequence() -> None:
+def test_only_one_batch_is_in_flight_before_the_first_response_of_an_unknown_producer() -> None:
     outbox = an_outbox(first_alone=True)
     first, *others = fill(outbox, 3)
     assert send(outbox) == [first]
@@ -100,7 +100,7 @@ def test_a_batch_sent_before_its_turn_goes_again() -> None:
     assert outbox.classify_gap(second) is Gap.SENT_TOO_EARLY
 
 
-def test_the_next_batch_in_line_cannot_be_too_early() -> None:
+def test_a_gap_without_an_unanswered_batch_is_real() -> None:
     """Checks that the client did not cause the gap if no earlier batch is unanswered. The broker has then forgotten the
     producer, or has lost acknowledged records."""
     outbox = an_outbox()
@@ -169,7 +169,7 @@ def test_a_batch_given_up_under_way_holds_back_new_ones_until_its_fate_is_known(
     assert outbox.needs_new_epoch(FIRST)
 
 
-def test_what_followed_a_batch_that_was_given_up_shows_whether_it_was_written() -> None:
+def test_an_acknowledged_later_batch_proves_that_an_expired_batch_was_written() -> None:
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -183,7 +183,7 @@ def test_what_followed_a_batch_that_was_given_up_shows_whether_it_was_written() 
     assert sequences(send(outbox)) == [20]
 
 
-def test_or_that_it_was_not() -> None:
+def test_a_gap_at_a_later_batch_proves_that_an_expired_batch_was_not_written() -> None:
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -194,7 +194,7 @@ def test_or_that_it_was_not() -> None:
     assert outbox.classify_gap(second) is Gap.REAL
 
 
-def test_what_may_still_arrive_behind_a_batch_that_was_given_up_is_not_sent_again() -> None:
+def test_a_batch_that_may_still_arrive_after_an_expired_one_is_not_sent_again() -> None:
     outbox = an_outbox()
     first, second, third = fill(outbox, 3)
     outbox.mark_sent(first, FIRST)

@@ -68,7 +68,7 @@ def test_where_nothing_was_committed_the_policy_decides() -> None:
     assert (made.get(A).stage, made.get(A).reset_to) == (Stage.NEEDS_RESET, EARLIEST_TIMESTAMP)
 
 
-def test_without_a_policy_the_application_is_told_once_for_each_attempt() -> None:
+def test_without_a_reset_policy_each_attempt_raises_one_error() -> None:
     made = positions(A, reset="none", has_group=True)
     made.committed(A, None)
     told = made.error()
@@ -117,7 +117,7 @@ def test_a_partition_is_hungry_until_enough_is_in_hand() -> None:
     assert made.fetchable(PLENTY, made.get(A).fetched_bytes) == []  # the limit applies to all partitions together
 
 
-def test_nothing_is_asked_for_a_partition_that_is_paused_or_asked_about_or_in_error() -> None:
+def test_a_partition_that_is_paused_being_fetched_or_in_error_is_not_fetched() -> None:
     made = reading(A, B)
     made.get(A).is_paused = True
     made.get(B).is_fetching = True
@@ -139,7 +139,7 @@ def test_a_seek_forgets_what_was_fetched() -> None:
 # Taking records
 
 
-def test_what_one_fetch_brought_of_a_partition_is_given_before_it_is_another_s_turn() -> None:
+def test_all_records_of_one_fetch_are_returned_before_those_of_another_partition() -> None:
     made = reading(A, B)
     for partition in (A, A, B):
         bring(made, partition, 2)
@@ -156,7 +156,7 @@ def test_a_paused_partition_is_passed_over_and_keeps_its_records() -> None:
     assert records_of(made) == [(0, 0)]
 
 
-def test_what_is_committed_is_where_reading_would_go_on() -> None:
+def test_the_committed_offset_is_the_next_position() -> None:
     made = reading(A)
     made.assign([A, B], has_group=False)  # B has no position yet
     bring(made, A, 3)
@@ -164,7 +164,7 @@ def test_what_is_committed_is_where_reading_would_go_on() -> None:
     assert made.to_commit() == {A: OffsetAndMetadata(2, "", 4)}
 
 
-def test_it_is_counted_when_a_fetch_is_used_up() -> None:
+def test_an_exhausted_fetch_is_counted() -> None:
     made = reading(A)
     bring(made, A, 3)
     made.take(2)
@@ -210,7 +210,7 @@ def test_a_position_behind_the_end_of_its_epoch_goes_back_to_that_end() -> None:
     assert (made.get(A).stage, made.get(A).offset, made.get(A).leader_epoch) == (Stage.READY, 9, 3)
 
 
-def test_without_a_policy_the_application_hears_of_the_records_that_are_gone() -> None:
+def test_without_a_reset_policy_truncated_records_raise_offset_out_of_range() -> None:
     made = of_epoch(4, reset="none")
     made.get(A).apply_leader_epoch(6)
     made.apply_validation(made.get(A), 6, 3, 9)
@@ -224,7 +224,7 @@ def test_a_leader_that_has_no_such_epoch_leaves_it_to_the_policy() -> None:
     assert made.get(A).stage is Stage.NEEDS_RESET
 
 
-def test_an_answer_to_a_validation_that_is_not_wanted_any_more_changes_nothing() -> None:
+def test_a_late_answer_to_a_validation_changes_nothing() -> None:
     made = of_epoch(4)
     made.get(A).apply_leader_epoch(5)
     made.get(A).seek(77)

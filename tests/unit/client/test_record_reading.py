@@ -51,7 +51,7 @@ def test_records_laid_out_alike_are_read_as_they_were_written(
 
 
 @pytest.mark.parametrize("odd", [0, 1, 40, 99])
-def test_one_record_that_is_not_like_the_others_does_not_spoil_them(odd: int) -> None:
+def test_one_different_record_does_not_change_how_the_others_are_read(odd: int) -> None:
     records = [NewRecord(b"k", b"v" * 100, 1_000 + index // 3) for index in range(100)]
     records[odd] = NewRecord(b"k", b"other" * 70, 5, (("trace", b"1"),))
     batch = build_batch(records)

@@ -62,7 +62,7 @@ def test_a_first_answer_that_is_weak_costly_or_for_another_login_is_refused(chal
         scram().answer(challenge)
 
 
-def test_what_a_scram_server_says_is_wrong_is_told() -> None:
+def test_the_error_of_a_scram_server_is_raised() -> None:
     exchange = scram()
     exchange.answer(SERVER_FIRST)
     with pytest.raises(SaslError, match="invalid-proof"):
@@ -90,7 +90,7 @@ def test_a_bearer_token_goes_with_its_extensions() -> None:
     assert exchange.answer(b"") is None
 
 
-def test_a_refused_token_is_taken_notice_of_so_that_the_broker_says_why() -> None:
+def test_a_refused_token_is_acknowledged_so_that_the_broker_returns_the_reason() -> None:
     exchange = OAuthBearerExchange("a.b.")
     assert exchange.answer(b'{"status":"invalid_token"}') == b"\x01"
     with pytest.raises(SaslError, match="invalid_token"):
@@ -98,7 +98,7 @@ def test_a_refused_token_is_taken_notice_of_so_that_the_broker_says_why() -> Non
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\x01b", "ü"])
-def test_what_is_no_bearer_token_is_not_sent(token: str) -> None:
+def test_an_invalid_bearer_token_is_not_sent(token: str) -> None:
     with pytest.raises(ValueError, match="bearer token"):
         OAuthBearerExchange(token)
 

@@ -145,7 +145,7 @@ def test_properties_become_settings(text: str, settings: SecuritySettings) -> No
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "token.endpoint.url"),
     ],
 )
-def test_what_means_nothing_is_refused_by_name_and_without_secrets(given: Mapping[str, str], why: str) -> None:
+def test_an_unknown_property_is_refused_by_name_and_without_secrets(given: Mapping[str, str], why: str) -> None:
     with pytest.raises(ValueError, match=why) as refused:
         security_settings(given)
     assert "s3cret" not in str(refused.value)
@@ -185,7 +185,7 @@ def test_a_token_endpoint_is_asked_with_the_credentials_and_may_be_a_file(tmp_pa
     assert TokenEndpoint((tmp_path / "token").as_uri())() == "d.e.f"
 
 
-def test_a_token_endpoint_that_refuses_or_gives_none_is_told_without_the_secret() -> None:
+def test_the_error_of_a_token_endpoint_does_not_contain_the_secret() -> None:
     with token_server({"error": "invalid_client"}, status=401) as server, pytest.raises(OSError, match="401"):
         TokenEndpoint(server.url, "odradek", "s3cret")()
     with token_server({"token": "x"}) as server, pytest.raises(ValueError, match="without an access_token"):

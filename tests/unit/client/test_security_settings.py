@@ -63,7 +63,7 @@ def authority() -> Authority:
     return Authority.make("Test CA")
 
 
-def test_certificates_are_taken_as_pem_and_as_pkcs12_from_files_and_as_text(
+def test_certificates_are_accepted_as_pem_and_as_pkcs12_from_files_and_as_text(
     authority: Authority, tmp_path: Path
 ) -> None:
     own = authority.issue("kate")

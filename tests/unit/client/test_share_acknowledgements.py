@@ -183,13 +183,13 @@ async def test_records_go_as_ranges_with_the_member_and_the_producer() -> None:
     ]
 
 
-async def test_nothing_to_acknowledge_asks_nothing() -> None:
+async def test_no_request_is_sent_without_acknowledgements() -> None:
     async with in_transaction() as (producer, leader):
         await producer.send_share_acknowledgements_to_transaction([], GROUP)
         assert leader.acknowledgings == []
 
 
-def test_ranges_ascend_and_take_accept_and_reject() -> None:
+def test_ranges_are_sorted_and_allow_only_accept_and_reject() -> None:
     reject, accept = AcknowledgedRange(5, 9, AcknowledgeType.REJECT), AcknowledgedRange(0, 4)
     assert acknowledgements({JOBS: [reject, accept]}) == {JOBS: [accept, reject]}
     for kind in (AcknowledgeType.RELEASE, AcknowledgeType.RENEW):
@@ -210,7 +210,7 @@ async def test_outside_of_a_transaction_nothing_is_sent() -> None:
         assert leader.acknowledgings == []
 
 
-async def test_a_cluster_without_the_request_is_told_from_before_anything_is_sent() -> None:
+async def test_a_cluster_without_the_request_is_detected_before_anything_is_sent() -> None:
     without = {api: newest for api, newest in SERVED.items() if api is not ApiKey.TXN_SHARE_ACKNOWLEDGE}
     # The API key alone is not enough, because in a later Kafka it may belong to another request.
     for more in ({"served": without}, {"transaction_version": 1}, {"share_transactions": 0}):
@@ -269,7 +269,7 @@ async def test_a_partition_that_the_answer_leaves_out_is_not_pending() -> None:
 
 
 @pytest.mark.parametrize("code", [E.STALE_MEMBER_EPOCH, E.UNKNOWN_MEMBER_ID, E.INVALID_TXN_STATE, E.INVALID_REQUEST])
-async def test_other_errors_take_an_abort_and_leave_the_producer(code: ErrorCode) -> None:
+async def test_other_errors_require_an_abort_and_leave_the_producer_usable(code: ErrorCode) -> None:
     async with in_transaction(said(top=code)) as (producer, leader):
         with pytest.raises(AbortableError, match=code.name):
             await producer.send_share_acknowledgements_to_transaction(ONE, GROUP)

@@ -138,7 +138,7 @@ async def test_acknowledgements_travel_with_the_next_fetch() -> None:
         assert leader.lock_timeout_ms == 30_000
 
 
-async def test_what_was_brought_and_not_delivered_is_nobodys_to_accept() -> None:
+async def test_records_that_were_fetched_but_not_delivered_are_not_accepted() -> None:
     async with a_leader(brought(0, 9), nothing()) as (leader, broker):
         await leader.fetch(WANTED, 0)
         leader.acquired.accept_all()
@@ -171,7 +171,7 @@ async def test_after_a_lost_connection_acknowledgements_fail_without_being_sent(
 
 
 @pytest.mark.parametrize("code", [E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR])
-async def test_what_the_broker_could_not_store_now_is_sent_again(code: ErrorCode) -> None:
+async def test_acknowledgements_that_the_broker_could_not_store_are_sent_again(code: ErrorCode) -> None:
     async with a_leader(brought(), nothing(code), acknowledged(code), acknowledged()) as (leader, broker):
         delivered(leader, await leader.fetch(WANTED, 0))
         leader.acquired.accept_all()
@@ -184,7 +184,7 @@ async def test_what_the_broker_could_not_store_now_is_sent_again(code: ErrorCode
         assert [batches for _, _, batches in broker.sent_requests[1:]] == [[(0, 9, [1])]] * 3
 
 
-async def test_other_refusals_are_told_and_not_repeated() -> None:
+async def test_other_errors_are_reported_and_not_retried() -> None:
     async with a_leader(brought(), acknowledged(E.INVALID_RECORD_STATE)) as (leader, _):
         delivered(leader, await leader.fetch(WANTED, 0))
         leader.acquired.accept_all()

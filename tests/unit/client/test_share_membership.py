@@ -45,13 +45,13 @@ def joined() -> ShareMembership:
     return found
 
 
-def test_it_joins_with_epoch_0_its_topics_and_rack() -> None:
+def test_a_member_joins_with_epoch_0_its_topics_and_its_rack() -> None:
     request = member().request()
     assert (request.member_epoch, request.member_id) == (0, "m")
     assert (request.subscribed_topic_names, request.rack_id) == (["s", "t"], "r")
 
 
-def test_afterwards_it_says_only_its_epoch() -> None:
+def test_a_joined_member_sends_only_its_epoch() -> None:
     request = joined().request()
     assert (request.member_epoch, request.subscribed_topic_names, request.rack_id) == (3, None, None)
 
@@ -65,7 +65,7 @@ def test_an_assignment_replaces_the_one_before_and_null_leaves_it() -> None:
     assert found.assigned == frozenset()
 
 
-def test_until_the_first_assignment_it_asks_sooner_but_not_without_end() -> None:
+def test_a_limited_number_of_early_heartbeats_is_sent_before_the_first_assignment() -> None:
     found = member()
     heard(found, reply(2))
     assert found.heartbeat_interval_ms == FIRST_INTERVAL_MS
@@ -75,7 +75,7 @@ def test_until_the_first_assignment_it_asks_sooner_but_not_without_end() -> None
     assert joined().heartbeat_interval_ms == INTERVAL_MS
 
 
-def test_other_topics_are_news() -> None:
+def test_changed_topics_are_sent_with_the_next_heartbeat() -> None:
     found = joined()
     assert not found.has_changes
     found.topics = frozenset({"u"})
@@ -85,7 +85,7 @@ def test_other_topics_are_news() -> None:
     assert not found.has_changes
 
 
-def test_without_an_answer_everything_is_told_again_with_the_same_epoch() -> None:
+def test_after_a_lost_answer_all_fields_are_sent_again_with_the_same_epoch() -> None:
     found = joined()
     found.forget_reported_state()
     request = found.request()
@@ -111,7 +111,9 @@ def test_an_expelled_member_joins_anew_under_the_same_id(code: ErrorCode) -> Non
         (ErrorCode.NOT_COORDINATOR, HeartbeatStep.FIND_COORDINATOR),
     ],
 )
-def test_what_passes_is_repeated_in_full_and_the_assignment_stays(code: ErrorCode, step: HeartbeatStep) -> None:
+def test_after_a_transient_error_all_fields_are_sent_and_the_assignment_stays(
+    code: ErrorCode, step: HeartbeatStep
+) -> None:
     found = joined()
     assert heard(found, reply(code=code)) is step
     assert len(found.assigned) == 2
@@ -132,6 +134,6 @@ def test_a_member_that_the_group_does_not_take_gives_up(code: ErrorCode) -> None
     assert heard(member(), reply(code=code)) is HeartbeatStep.GIVE_UP
 
 
-def test_it_leaves_with_no_topics_as_the_java_consumer_does() -> None:
+def test_a_member_leaves_with_an_empty_list_of_topics_like_the_java_consumer() -> None:
     request = joined().leave_request()
     assert (request.member_epoch, request.subscribed_topic_names) == (-1, [])

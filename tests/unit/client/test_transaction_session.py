@@ -193,7 +193,7 @@ async def test_an_id_that_is_not_permitted_can_be_initialised_once_it_is() -> No
         assert [aborted, session.state] == [S.UNINITIALIZED, S.READY]
 
 
-async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
+async def test_a_kept_transaction_is_prepared_with_the_epoch_of_its_writer() -> None:
     """Checks that the prepared state has the epoch of the transaction's writer. The producer ends the transaction with
     a newer epoch."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
@@ -218,7 +218,7 @@ async def test_two_phase_commit_is_not_even_asked_for_at_an_older_transaction_ve
 
 
 @pytest.mark.parametrize(("version", "newest"), [(2, 5), (1, 4)])
-async def test_the_end_goes_on_until_it_is_done(version: int, newest: int) -> None:
+async def test_end_txn_is_repeated_until_it_succeeds(version: int, newest: int) -> None:
     async with a_session(transaction_version=version) as (session, coordinator):
         await begin_transaction(session, coordinator)
         session.has_begun = True
@@ -252,7 +252,7 @@ async def test_a_commit_that_is_refused_says_what_is_lost(code: ErrorCode, kind:
             session.enter(Call.BEGIN)
 
 
-async def test_where_nothing_was_sent_there_is_nothing_to_end() -> None:
+async def test_an_empty_transaction_ends_without_end_txn() -> None:
     async with a_session() as (session, coordinator):
         await begin_transaction(session, coordinator)
         session.has_begun = False
@@ -316,7 +316,7 @@ async def test_offsets_are_sent_until_every_partition_has_them() -> None:
         assert session.state is S.IN_TRANSACTION
 
 
-async def test_of_several_errors_the_one_that_does_not_pass_counts() -> None:
+async def test_a_permanent_error_of_a_partition_overrides_transient_ones() -> None:
     async with a_session() as (session, coordinator):
         await begin_transaction(session, coordinator)
         answer = offsets_answered(E.COORDINATOR_LOAD_IN_PROGRESS, E.ILLEGAL_GENERATION)
@@ -361,7 +361,7 @@ async def test_after_a_recovered_transaction_the_producer_initialises_anew_witho
         assert len(coordinator.request_versions(ApiKey.INIT_PRODUCER_ID)) == 2, "once is enough"
 
 
-async def test_if_that_is_not_answered_the_next_transaction_can_be_begun_later() -> None:
+async def test_if_initialising_times_out_the_next_transaction_can_begin_later() -> None:
     async with a_session(max_block_ms=1_000) as (session, coordinator):
         await recovered(session, coordinator, *[initialised(E.CONCURRENT_TRANSACTIONS)] * 1_000)
         with pytest.raises(RetriableError):
@@ -380,7 +380,7 @@ async def test_if_a_newer_producer_has_taken_over_meanwhile_no_transaction_begin
         assert session.state is S.FATAL_ERROR
 
 
-async def test_where_nothing_was_kept_nothing_is_initialised_anew() -> None:
+async def test_without_a_kept_transaction_the_producer_initialises_once() -> None:
     async with a_session() as (session, coordinator):
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised()])
         session.enter(Call.INIT)
@@ -426,7 +426,7 @@ async def test_when_it_is_raised_to_2_the_transaction_is_finished_and_the_next_h
         assert session.identity == ProducerIdentity(42, 5)
 
 
-async def test_at_level_2_the_answers_say_so_and_nobody_is_asked() -> None:
+async def test_at_level_2_the_producer_does_not_request_the_versions_again() -> None:
     async with a_session() as (session, coordinator):
         await begin_transaction(session, coordinator)
         request_versions = len(coordinator.request_versions(ApiKey.API_VERSIONS))
@@ -435,7 +435,7 @@ async def test_at_level_2_the_answers_say_so_and_nobody_is_asked() -> None:
         assert len(coordinator.request_versions(ApiKey.API_VERSIONS)) == request_versions
 
 
-async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
+async def test_at_the_metadata_interval_the_producer_requests_the_versions_again() -> None:
     async with a_session(metadata_max_age_ms=0) as (session, coordinator):
         await begin_transaction(session, coordinator)
         coordinator.changes_level(1)

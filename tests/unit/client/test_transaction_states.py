@@ -35,7 +35,7 @@ def test_every_state_has_a_row() -> None:
     assert set(NEXT) == set(ProducerTxnState)
 
 
-def test_nothing_comes_before_initialising() -> None:
+def test_only_initialising_is_allowed_at_first() -> None:
     assert allowed(S.UNINITIALIZED) == {Call.INIT}
 
 
@@ -54,7 +54,7 @@ def test_after_an_abortable_error_there_is_only_abort() -> None:
     assert allowed(S.ABORTABLE_ERROR) == {Call.ABORT}
 
 
-def test_after_a_fatal_error_there_is_nothing() -> None:
+def test_no_call_is_allowed_after_a_fatal_error() -> None:
     assert allowed(S.FATAL_ERROR) == set()
 
 
@@ -76,7 +76,7 @@ def test_a_commit_that_did_not_end_cannot_become_an_abort() -> None:
     assert allowed(S.ABORTING) == {Call.ABORT}
 
 
-def test_what_is_not_allowed_says_so_by_the_name_of_the_call() -> None:
+def test_the_error_of_a_forbidden_call_names_the_call() -> None:
     with pytest.raises(IllegalState, match="send is not allowed in state PREPARED"):
         next_state(S.PREPARED, Call.SEND)
 
@@ -119,7 +119,7 @@ def test_complete_aborts_when_no_transaction_is_named() -> None:
     assert completion(S.PREPARED, PREPARED, PreparedTxnState()) is Completion.ABORT
 
 
-def test_complete_without_anything_kept_does_nothing() -> None:
+def test_complete_without_a_kept_transaction_does_nothing() -> None:
     assert completion(S.NO_PREPARED, PreparedTxnState(), PREPARED) is Completion.NOTHING
     assert next_state(S.NO_PREPARED, Call.COMPLETE) is S.READY
 

@@ -32,7 +32,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("api", "code", "expected"), ROWS, ids=lambda value: getattr(value, "name", None))
-def test_a_code_means_in_a_transaction(api: ApiKey, code: ErrorCode, expected: Verdict) -> None:
+def test_each_error_code_has_a_verdict_in_a_transaction(api: ApiKey, code: ErrorCode, expected: Verdict) -> None:
     assert verdict(api, code, is_transactional=True) is expected
 
 

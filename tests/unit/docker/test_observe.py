@@ -22,7 +22,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda panel: str(panel["title"]))
-def test_a_panel_shows_metrics_that_there_are(panel: dict[str, Any]) -> None:
+def test_a_panel_shows_only_existing_metrics(panel: dict[str, Any]) -> None:
     named = {name for target in panel["targets"] for name in METRIC.findall(target["expr"])}
     assert named
     if resident_bytes() is None:  # only Linux has these metrics
@@ -45,7 +45,7 @@ def test_no_two_panels_lie_on_one_another() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_alert_rules_are_about_metrics_that_there_are() -> None:
+def test_alert_rules_use_only_existing_metrics() -> None:
     rules = (OBSERVE / "alerts.yaml").read_text()
     named = set(METRIC.findall(rules))
     assert len(named) > 8

@@ -66,7 +66,7 @@ def names_in(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("title", WALKS)
-def test_the_page_tells_each_way_by_functions(title: str) -> None:
+def test_the_page_lists_the_functions_of_each_walk(title: str) -> None:
     assert len(steps(walk(title))) >= 8
 
 

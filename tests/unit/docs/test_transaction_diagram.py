@@ -12,7 +12,7 @@ def test_every_transition_that_the_tables_allow_is_drawn_with_a_reason_and_no_ot
     assert all(found.values())
 
 
-def test_the_page_shows_the_diagram_of_now() -> None:
+def test_the_page_shows_the_current_diagram() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert with_diagram(page) == page, "run: python -m tests.unit.docs.transaction_diagram"
 

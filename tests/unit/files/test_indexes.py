@@ -117,7 +117,7 @@ def test_a_transaction_index_that_is_torn_foreign_or_out_of_order_is_corrupt(dat
     ("start", "end", "found"),
     [(1_000, 1_010, []), (1_000, 1_011, [ENTRY]), (1_020, 1_021, [ENTRY]), (1_021, 1_100, [])],
 )
-def test_a_lookup_takes_what_overlaps(start: int, end: int, found: list[AbortedTxn]) -> None:
+def test_a_lookup_returns_overlapping_transactions(start: int, end: int, found: list[AbortedTxn]) -> None:
     index = TxnIndex()
     index.append(ENTRY)
     collected: list[AbortedTxn] = []

@@ -47,7 +47,7 @@ HEADERS = st.builds(
 
 
 @given(header=HEADERS, payload=st.binary(max_size=100))
-def test_what_is_packed_is_read_again(header: BatchHeader, payload: bytes) -> None:
+def test_a_packed_header_is_read_back(header: BatchHeader, payload: bytes) -> None:
     batch = pack_batch(header, payload)
     read = read_batch_header(batch)
     assert read == replace(header, batch_length=49 + len(payload), crc=read.crc)
@@ -77,7 +77,7 @@ def test_another_magic_or_a_length_below_the_header_is_malformed(fields: dict[st
         read_batch_header(changed(good_batch(), seal=False, **fields))
 
 
-def test_batches_are_found_one_behind_the_other_and_a_cut_one_ends_the_walk() -> None:
+def test_batches_are_found_in_order_and_a_truncated_one_ends_the_walk() -> None:
     one, two = good_batch(2), good_batch(5)
     data = one + two + one[:-1]
     assert [(position, header.record_count) for position, header in batches(data)] == [(0, 2), (len(one), 5)]

@@ -25,13 +25,13 @@ PLAIN = [b"", b"x", b"records " * 50_000, bytes(300_000), Random(1).randbytes(20
 
 @pytest.mark.parametrize("codec", Compression)
 @pytest.mark.parametrize("plain", PLAIN, ids=len)
-def test_what_is_compressed_opens_to_the_same(codec: Compression, plain: bytes) -> None:
+def test_compressed_data_decompresses_to_the_same_bytes(codec: Compression, plain: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, plain))) == plain
     assert bytes(decompress(codec, memoryview(bytearray(compress(codec, memoryview(plain)))))) == plain
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_level_opens_to_the_same(codec: Compression) -> None:
+def test_data_of_every_compression_level_decompresses_to_the_same_bytes(codec: Compression) -> None:
     plain = b"levels " * 1000
     for level in LEVELS[codec]:
         assert bytes(decompress(codec, compress(codec, plain, level))) == plain

@@ -114,14 +114,14 @@ def test_unknown_apis_and_versions_cannot_be_read() -> None:
             read_answer(key, version, bytes(100))
 
 
-def test_api_and_version_are_told_of_frames_that_are_long_enough() -> None:
+def test_api_and_version_are_read_from_frames_that_are_long_enough() -> None:
     frame = request_frame(4)
     assert api_and_version(frame) == (HEARTBEAT, 4)
     assert api_and_version(frame[:9]) is None
     assert api_and_version(frame[:4], 4) == (HEARTBEAT, 4)
 
 
-def test_a_login_of_a_version_that_never_was_is_recorded_without_what_it_says() -> None:
+def test_a_login_of_an_unknown_version_is_recorded_without_its_secret() -> None:
     frame = request_bytes(SaslAuthenticateRequest(auth_bytes=b"secret"), 2, 7, "me")[LENGTH_BYTES:]
     strange = of_a_version_that_never_was(frame)
     safe = safe_request(strange, is_authenticated=False, sends_tokens=False)
@@ -131,5 +131,5 @@ def test_a_login_of_a_version_that_never_was_is_recorded_without_what_it_says() 
     assert safe_answer(answer, ApiKey.SASL_AUTHENTICATE, UNKNOWN_VERSION) == (b"\0\0\0\7", True)
 
 
-def test_an_answer_of_a_version_that_never_was_advertises_nobody() -> None:
+def test_a_response_of_an_unknown_version_advertises_no_broker() -> None:
     assert addresses_in(bytes(100), ApiKey.METADATA, UNKNOWN_VERSION) == []

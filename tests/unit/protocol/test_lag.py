@@ -18,6 +18,6 @@ def test_partitions_without_a_committed_offset_are_counted_apart() -> None:
     assert group_lag([(3, 10), (None, 90), (9, 10), (None, None)]) == GroupLag(records=8, uncommitted=2)
 
 
-def test_a_group_of_which_nothing_is_known_has_no_lag_rather_than_none_left() -> None:
+def test_a_group_without_known_offsets_has_an_unknown_lag() -> None:
     assert group_lag([(5, None)]) == GroupLag(records=None, uncommitted=0)
     assert group_lag([]) == GroupLag(records=None, uncommitted=0)

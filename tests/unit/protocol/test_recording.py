@@ -20,7 +20,7 @@ def read(data: bytes) -> tuple[list[RecordingEntry], bool]:
     return list(recording.entries()), recording.is_cut
 
 
-def test_entries_come_back_as_they_were() -> None:
+def test_entries_are_read_as_they_were_written() -> None:
     assert read(WHOLE) == (ENTRIES, False)
 
 

@@ -112,7 +112,7 @@ def test_of_a_request_with_one_batch_its_crc_may_be_checked_later(version: int, 
     assert of_damaged.whole() == damaged
 
 
-def test_what_a_broker_writes_into_a_batch_that_it_takes_is_not_told_of_the_client() -> None:
+def test_changes_of_the_broker_to_a_batch_are_not_attributed_to_the_client() -> None:
     frame = memoryview(bytearray(produce_one(12, batch())))
     sent, cut = bytes(frame), unchecked(frame)
     set_log_append_time(frame[sent.index(RECORDS) - HEADER_BYTES - 6 : -3], 12345)
@@ -122,7 +122,7 @@ def test_what_a_broker_writes_into_a_batch_that_it_takes_is_not_told_of_the_clie
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_requests_that_are_not_as_most_are_looked_at_at_once(version: int) -> None:
+def test_the_crc_of_an_unusual_request_is_checked_at_once(version: int) -> None:
     of_old = batch()
     of_old[16] = 1
     unusual = [produce_one(version, each) for each in (batch() + batch(), of_old, batch()[:-1], b"", None)]
@@ -220,13 +220,13 @@ def test_markers_and_empty_batches_alone_are_kept_whole() -> None:
     assert records_of(joined(cut_answer(fetched([markers])))) == [markers]
 
 
-def test_chunks_that_are_no_answer_of_the_codec_are_not_cut() -> None:
+def test_chunks_that_the_codec_did_not_produce_are_not_cut() -> None:
     assert cut_answer([FileSlice(Disk(b""), 0, 0)]) is None
     strange: list[Chunk] = [b"head", b"no batch" * 1000, b"tail"]
     assert len(restore_body(joined(cut_answer(strange)))) == 4 + 8000 + 4
 
 
-def test_a_file_that_cannot_be_read_is_left_to_what_sends_it() -> None:
+def test_an_unreadable_file_does_not_fail_the_recording() -> None:
     class Broken(Disk):
         def read_at(self, size_bytes: int, position: int) -> Buffer:
             raise OSError("no such disk")

@@ -29,7 +29,7 @@ NEW_RECORDS = st.builds(
 
 
 @given(new=st.lists(NEW_RECORDS, min_size=1, max_size=20), codec=st.sampled_from(CODECS), base=st.integers(0, 2**62))
-def test_what_is_built_is_read_again(new: list[NewRecord], codec: Compression, base: int) -> None:
+def test_a_batch_is_read_as_it_was_built(new: list[NewRecord], codec: Compression, base: int) -> None:
     batch = build_batch(new, base_offset=base, compression=codec)
     assert crc_ok(batch, 0, len(batch))
     read = list(records_of(batch))

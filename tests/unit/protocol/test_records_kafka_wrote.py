@@ -112,7 +112,7 @@ def comparable(lines: str, is_plain: bool) -> list[str]:
 
 @needs_oracle
 @pytest.mark.parametrize(("name", "kind"), FILES)
-def test_reads_as_kafka_dumps_it(name: str, kind: str, unpacked: Path) -> None:
+def test_our_dump_agrees_with_kafkas(name: str, kind: str, unpacked: Path) -> None:
     root, is_plain = directory(name, unpacked), kind == "log"
     parts = re.split(r"^Dumping (\S+)\n", dump(name, kind), flags=re.MULTILINE)[1:]
     assert parts

@@ -37,7 +37,7 @@ def test_every_message_agrees_with_the_reference_codec_at_every_version(module: 
 @pytest.mark.parametrize(
     "module", ["metadata_response", "fetch_response", "offset_fetch_response", "join_group_response"]
 )
-def test_arrays_of_more_elements_than_one_byte_counts(module: str) -> None:
+def test_arrays_with_lengths_of_two_bytes_agree_with_the_reference_codec(module: str) -> None:
     supported = [version for name, version in VERSIONS if name == module]
     for version in (supported[0], supported[-1]):
         assert_agreement(module, version, LargeChoices(Random(version), longest=200))
@@ -45,13 +45,13 @@ def test_arrays_of_more_elements_than_one_byte_counts(module: str) -> None:
 
 @settings(max_examples=examples(300))
 @given(st.data())
-def test_values_that_hypothesis_finds(data: st.DataObject) -> None:
+def test_generated_values_agree_with_the_reference_codec(data: st.DataObject) -> None:
     module, version = data.draw(st.sampled_from(VERSIONS))
     assert_agreement(module, version, DrawnChoices(data.draw))
 
 
 @needs_oracle
-def test_every_recorded_request() -> None:
+def test_every_recorded_request_agrees_with_the_reference_codec() -> None:
     for exchange in exchanges():
         if exchange.failed is None:
             request_type = request_class(exchange.key)

@@ -75,7 +75,9 @@ def span(first: int, after: int) -> list[int]:
         ),
     ],
 )
-def test_what_the_options_name_is_read(data: Path, options: dict[str, str], expected: dict[str, list[int]]) -> None:
+def test_the_options_select_the_offsets_to_read(
+    data: Path, options: dict[str, str], expected: dict[str, list[int]]
+) -> None:
     assert offsets(data, **options) == expected
 
 

@@ -49,7 +49,7 @@ def test_lost_records_are_reported(
     assert all(each.startswith(words) for each, words in zip(found, told, strict=True))
 
 
-def test_a_checkpoint_of_sparks_source_knows_no_ids_and_goes_on() -> None:
+def test_a_checkpoint_of_sparks_own_source_without_ids_is_accepted() -> None:
     position = StreamPosition.read({"t": {"0": 10, "1": 20}})
     assert position == StreamPosition(READ, {})
     assert losses(position, READ, {"t": "bb"}, {}, {}) == []

@@ -237,7 +237,7 @@ def test_times_bound_an_export_by_the_first_record_that_is_not_older(tmp_path: P
     assert exported(log, tmp_path / "none", starting_ms=NOW_MS + 1).rows == 1
 
 
-def test_records_that_were_deleted_before_their_export_are_told(log: WrittenLog, tmp_path: Path) -> None:
+def test_records_that_were_deleted_before_their_export_are_reported(log: WrittenLog, tmp_path: Path) -> None:
     out = tmp_path / "out"
     exported(log, out)
     log.append(5)
@@ -260,7 +260,7 @@ def test_another_log_under_the_same_name_is_refused(log: WrittenLog, tmp_path: P
         exported(shorter, out)
 
 
-def test_timestamps_of_too_many_days_are_told_and_can_be_left_undated(tmp_path: Path) -> None:
+def test_timestamps_of_too_many_days_are_refused_unless_dates_are_off(tmp_path: Path) -> None:
     log = WrittenLog(tmp_path / "data")
     log.append([NewRecord(b"k", b"v", day * DAY_MS) for day in range(MAX_DAYS + 1)])
     with pytest.raises(ExportError, match="more than 500 days: export with --no-dates"):

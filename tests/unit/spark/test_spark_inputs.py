@@ -66,9 +66,7 @@ def test_options_are_added(data: Path) -> None:
         ("nowhere/at/all", [], r"no such directory"),
     ],
 )
-def test_what_is_not_there_is_told_with_what_to_write_instead(
-    data: Path, text: str, topics: list[str], advice: str
-) -> None:
+def test_a_missing_input_is_refused_with_advice(data: Path, text: str, topics: list[str], advice: str) -> None:
     with pytest.raises(InputError, match=advice):
         one_topic(input_of(text.replace("DATA", str(data)), topics))
 
@@ -103,7 +101,7 @@ def test_values_are_shown_as_text_where_they_are_text() -> None:
     assert len(long) == MAX_LENGTH
 
 
-def test_sizes_are_told_in_the_unit_that_fits() -> None:
+def test_sizes_are_printed_in_the_largest_fitting_unit() -> None:
     assert [size(each) for each in (0, 1023, 1536, 5 * 1024**3, 3 * 1024**4)] == [
         "0 B",
         "1,023 B",
@@ -113,7 +111,7 @@ def test_sizes_are_told_in_the_unit_that_fits() -> None:
     ]
 
 
-def test_the_bar_tells_tasks_and_time_and_is_wiped_out_in_the_end() -> None:
+def test_the_bar_shows_tasks_and_time_and_is_erased_at_the_end() -> None:
     assert bar("export", 0, 0, 3.9).endswith("starting  0:03")
     assert "██████████████░" in bar("export", 1_000, 2_001, 75)
     assert bar("export", 1_000, 2_001, 75).endswith("1,000 of 2,001 tasks  1:15")

@@ -105,7 +105,7 @@ def test_a_page_tells_what_was_measured() -> None:
         assert told in text, told
 
 
-def test_what_keys_hold_is_text_and_nothing_else() -> None:
+def test_markup_in_keys_is_shown_as_text() -> None:
     profile = a_profile()
     profile.top_keys = [KeyFacts("<script>alert(1)</script>", 1), KeyFacts('" onload="x', 1)]
     profile.topic = "<b>"

@@ -243,7 +243,7 @@ def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
         ("colour", "colour is unknown$"),
     ],
 )
-def test_a_name_that_nobody_heeds_is_refused(name: str, told: str) -> None:
+def test_an_unknown_option_name_is_refused(name: str, told: str) -> None:
     with pytest.raises(OptionError, match=told):
         require_known(SERVERS | {"subscribe": "a", "checkpointLocation": "c", name: "3"})
 
@@ -266,7 +266,7 @@ def test_a_key_that_would_not_be_heeded_is_refused(options: dict[str, str], is_s
         SinkOptions.read(SERVERS | options, is_stream=is_stream)
 
 
-def test_what_only_a_stream_heeds_is_told_to_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_warns_about_options_that_apply_only_to_streams(caplog: pytest.LogCaptureFixture) -> None:
     SourceOptions.read(SERVERS | {"subscribe": "a", "maxTriggerDelay": "1s"}, is_stream=False)
     assert "maxTriggerDelay has no meaning for a batch" in caplog.text
 
@@ -325,7 +325,7 @@ def test_options_of_security_reach_every_client_and_travel_to_workers_unseen() -
     assert "s3cret" not in repr(source) + repr(sink)
 
 
-def test_ranges_are_split_for_more_tasks_and_lost_records_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_ranges_are_split_for_more_tasks_and_lost_records_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     options = SourceOptions.read(SERVERS | {"subscribe": "t", "minPartitions": "4"}, is_stream=False)
     found = ranges({A: 0, B: 0}, {A: 30, B: 10}, {A: 0, B: 0}, options)
     assert found == [

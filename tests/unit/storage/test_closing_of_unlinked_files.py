@@ -51,7 +51,7 @@ def test_the_files_of_a_deleted_partition_are_closed_before_they_are_unlinked() 
     assert disk.unlinked_while_open == []
 
 
-def test_segments_that_retention_takes_are_closed_by_who_unlinks_them() -> None:
+def test_segments_that_retention_removes_are_closed_when_they_are_unlinked() -> None:
     given, disk = three_segments()
     given.log.delete_records_before(2)
     removal = given.log.retention(NOW_MS)

@@ -135,7 +135,7 @@ def test_producers_are_replayed_where_no_snapshot_of_kafka_can_be_read(name: str
     directory.close()
 
 
-def test_what_kafka_acknowledged_before_it_was_killed_is_there(tmp_path: Path) -> None:
+def test_records_that_kafka_acknowledged_before_a_kill_are_there(tmp_path: Path) -> None:
     directory = opened("unclean", tmp_path)
     numbers: dict[tuple[str, int], dict[int, int]] = {}
     for key, log in directory.logs.items():

@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_sent_by_the_kernel_is_read_and_written(
 
 
 @pytest.mark.linux
-def test_what_was_just_written_is_cached_and_what_is_not_there_is_not(tmp_path: Path) -> None:
+def test_written_bytes_are_cached_and_bytes_beyond_the_end_are_not(tmp_path: Path) -> None:
     file = RealDisk().open(f"{tmp_path}/file", create=True)
     file.write_at([bytes(3 * SAMPLE_EVERY_BYTES)], 0)
     assert file.is_cached_at(3 * SAMPLE_EVERY_BYTES, 0)
@@ -180,7 +180,7 @@ def test_what_was_just_written_is_cached_and_what_is_not_there_is_not(tmp_path: 
 
 
 @pytest.mark.parametrize(("umask", "file_mode", "directory_mode"), [(0o022, 0o600, 0o700), (0o277, 0o400, 0o500)])
-def test_what_is_created_is_for_its_owner_alone(
+def test_created_files_are_accessible_only_to_their_owner(
     tmp_path: Path, umask: int, file_mode: int, directory_mode: int
 ) -> None:
     disk, before = RealDisk(), os.umask(umask)

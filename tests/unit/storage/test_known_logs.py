@@ -81,7 +81,7 @@ def log_facts(given: LogOnDisk) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("make", [with_transactions, stopped_and_gone_on, with_deleted_records])
-def test_it_goes_on_as_the_log_that_it_is_a_copy_of(make: Callable[[], LogOnDisk]) -> None:
+def test_a_copy_continues_like_its_original_log(make: Callable[[], LogOnDisk]) -> None:
     given = make()
     known = copied_states(given)
     copy = opened(given.disk.after_kill(), known)
@@ -96,7 +96,7 @@ def test_it_goes_on_as_the_log_that_it_is_a_copy_of(make: Callable[[], LogOnDisk
 
 
 @pytest.mark.parametrize("make", [with_transactions, with_deleted_records])
-def test_it_is_as_after_a_recovery_and_so_is_what_follows(make: Callable[[], LogOnDisk]) -> None:
+def test_a_copy_is_the_same_as_a_recovered_log(make: Callable[[], LogOnDisk]) -> None:
     given = make()
     known = copied_states(given)
     copy, recovered = opened(given.disk.after_kill(), known), opened(given.disk.after_kill(), {})
@@ -119,7 +119,7 @@ def test_no_record_is_read() -> None:
     assert opened(disk, known).log.log_end_offset == given.log.log_end_offset
 
 
-def test_what_is_known_serves_for_many_copies_and_stays_as_it_was() -> None:
+def test_one_known_state_serves_many_copies_and_does_not_change() -> None:
     given = with_transactions()
     known = copied_states(given)
     first = opened(given.disk.after_kill(), known)
@@ -172,7 +172,7 @@ def test_a_log_that_has_changed_meanwhile_is_looked_at_again() -> None:
     assert logs.states == {}
 
 
-def test_of_a_log_that_was_rolled_meanwhile_both_segments_have_changed() -> None:
+def test_both_segments_of_a_log_that_was_rolled_meanwhile_have_changed() -> None:
     given = LogOnDisk(config=LogConfig(segment_bytes=200))
     given.append()
     logs = CopiedLogs(given.directory.logs)

@@ -16,7 +16,7 @@ def test_the_end_offset_of_an_epoch_is_found(epoch: int, answer: tuple[int, int]
     assert epochs().end_offset(epoch, log_end_offset=42) == answer
 
 
-def test_nothing_is_known_of_an_empty_log() -> None:
+def test_an_empty_log_has_no_epochs() -> None:
     assert LeaderEpochs().end_offset(0, 0) is None
     assert LeaderEpochs().latest is None
 

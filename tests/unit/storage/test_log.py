@@ -38,7 +38,7 @@ def test_offsets_and_leader_epoch_are_written_into_the_batch_and_its_crc_stays_r
     assert (header.base_offset, header.leader_epoch, header.crc) == (41, 6, crc)
 
 
-def test_what_is_staged_cannot_be_read_until_it_is_written() -> None:
+def test_staged_batches_cannot_be_read_until_they_are_written() -> None:
     given = LogOnDisk()
     given.stage()
     assert (given.log.log_end_offset, given.log.size_bytes) == (0, 0)
@@ -47,7 +47,7 @@ def test_what_is_staged_cannot_be_read_until_it_is_written() -> None:
     assert (given.log.log_end_offset, given.log.size_bytes) == (1, BATCH_BYTES)
 
 
-def test_all_that_is_staged_shares_one_write() -> None:
+def test_all_staged_batches_share_one_write() -> None:
     given = LogOnDisk()
     given.disk.log.clear()
     for _ in range(2):
@@ -90,14 +90,14 @@ def test_the_file_of_a_log_that_was_synced_while_it_was_empty_is_durable_with_it
         assert state.disk.size("/data/t-0/00000000000000000000.log") == BATCH_BYTES, state.name
 
 
-def test_writing_nothing_is_nothing() -> None:
+def test_a_write_without_staged_batches_makes_no_system_call() -> None:
     given = LogOnDisk()
     calls = given.disk.calls
     given.log.write_staged()
     assert given.disk.calls == calls
 
 
-def test_the_append_time_is_told_where_the_topic_sets_it() -> None:
+def test_the_append_time_is_returned_if_the_topic_uses_log_append_time() -> None:
     given = LogOnDisk()
     batch = build_batch([NewRecord(None, b"", 5)], log_append_time_ms=1234)
     assert given.log.append(batch, now_ms=1234).log_append_time_ms == 1234
@@ -233,7 +233,7 @@ def test_flush_messages_asks_for_a_sync_that_acknowledgements_wait_for() -> None
     assert given.log.synced_offset == 2
 
 
-def test_what_is_written_during_a_sync_is_not_counted_as_synced() -> None:
+def test_batches_written_during_a_sync_do_not_count_as_synced() -> None:
     given = LogOnDisk()
     given.append()
     ticket = given.log.start_sync()
@@ -310,7 +310,7 @@ def test_nothing_at_or_beyond_the_bound_is_read(end: int, cached: bool) -> None:
         assert found == list(range(start, min(end, start // 2 * 2 + 2, 9)))
 
 
-def test_what_is_not_in_memory_is_not_waited_for() -> None:
+def test_a_read_of_records_that_are_not_in_memory_would_block() -> None:
     given = big_log(cached=False)
     given.disk.evict()
     with pytest.raises(WouldBlock):
@@ -319,7 +319,7 @@ def test_what_is_not_in_memory_is_not_waited_for() -> None:
     assert given.log.reader.read(3, max_bytes=100).size_bytes == BATCH_BYTES, "it has been read, so it is in memory now"
 
 
-def test_what_was_appended_last_is_in_memory_without_the_disk() -> None:
+def test_the_last_batches_are_read_from_memory_without_the_disk() -> None:
     given = big_log(cached=True)
     given.disk.evict()
     assert given.log.reader.read(8, max_bytes=100).size_bytes == BATCH_BYTES
@@ -416,7 +416,7 @@ def test_nothing_is_appended_to_a_log_that_is_closed_or_deleted() -> None:
             given.append()
 
 
-def test_a_log_that_could_not_be_closed_says_so() -> None:
+def test_a_log_that_cannot_be_closed_raises_an_error() -> None:
     given = LogOnDisk()
     given.append()
     given.disk.fail(1, Fault.EIO)

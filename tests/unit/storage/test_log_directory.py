@@ -282,7 +282,7 @@ def test_a_thread_makes_no_directory_whose_name_a_deleted_partition_may_still_ha
     assert log.log_end_offset == 0
 
 
-def test_what_threads_still_meant_to_do_is_not_done_to_a_new_partition_of_the_name() -> None:
+def test_pending_work_of_threads_does_not_change_a_new_partition_of_the_same_name() -> None:
     given = LogOnDisk(config=LogConfig(segment_bytes=200, retention_ms=0))
     for _ in range(5):
         given.append(timestamp=0)

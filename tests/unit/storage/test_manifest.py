@@ -57,7 +57,7 @@ def test_a_second_stop_still_knows_the_files_that_nobody_has_touched() -> None:
     assert given.disk.read_bytes(FIRST_INDEX) != bytes([before[0] ^ 1]) + before[1:], "the damaged file stays"
 
 
-def test_a_damaged_index_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_index_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     given = filled()
     given.directory.close()
     flip(given, FIRST_INDEX)

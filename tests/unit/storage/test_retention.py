@@ -67,7 +67,7 @@ def test_a_segment_without_timestamps_goes_by_the_age_of_its_file() -> None:
     assert retained(given, retention_ms=4_000) == [3]
 
 
-def test_what_lies_below_the_log_start_goes_whatever_the_policy() -> None:
+def test_segments_below_the_log_start_are_removed_under_every_policy() -> None:
     given = five_segments()
     given.log.delete_records_before(5)
     assert retained(given, cleanup_policy=frozenset({"compact"})) == [4, 6, 8]
@@ -115,7 +115,7 @@ def test_files_are_renamed_first_and_unlinked_later_snapshots_with_them() -> Non
     assert not [name for name in given.disk.list_directory("/data/t-0") if name.endswith(".deleted")]
 
 
-def test_who_is_reading_a_segment_can_finish() -> None:
+def test_a_reader_of_a_removed_segment_can_finish() -> None:
     given = five_segments()
     row = given.log.segments
     retained(given, retention_bytes=3 * BATCH_BYTES)

@@ -84,7 +84,7 @@ def test_readers_see_the_new_segments_and_so_does_the_next_start(
     assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
-def test_who_read_an_old_segment_can_go_on() -> None:
+def test_a_reader_of_a_replaced_segment_can_continue() -> None:
     given = four_segments()
     old = given.log.segments[1]
     replace(given, one_for_two(given))

@@ -40,13 +40,13 @@ def read(tail: LogTail, start: int, end: int | None, max_bytes: int) -> tuple[by
         (10, 12, 8, b"aaabbbb", 100),
     ],
 )
-def test_what_is_held_is_cut_as_a_read_of_the_file_would_be(
+def test_cached_batches_are_cut_like_a_read_of_the_file(
     start: int, end: int | None, max_bytes: int, data: bytes, position: int
 ) -> None:
     assert read(tail_of(b"aaa", b"bbbb", b"cc"), start, end, max_bytes) == (data, len(data), position)
 
 
-def test_what_lies_before_the_first_batch_held_is_not_there() -> None:
+def test_offsets_before_the_first_cached_batch_are_not_in_the_cache() -> None:
     assert tail_of(b"a").read(9, None, 10) is None
     assert TailCache().new_tail().read(0, None, 10) is None
 

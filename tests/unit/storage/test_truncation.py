@@ -62,7 +62,7 @@ def test_a_power_failure_right_after_it_leaves_a_log_that_opens() -> None:
         assert offsets(LogOnDisk(state.disk).log) == [0, 1]
 
 
-def test_leader_epochs_above_the_end_are_forgotten_and_a_later_one_tells_where_histories_part() -> None:
+def test_leader_epochs_above_the_end_are_forgotten_and_a_later_one_shows_the_divergence() -> None:
     given = LogOnDisk()
     for epoch in (1, 2, 3):
         given.log.assign_leader_epoch(epoch)
@@ -96,7 +96,7 @@ def test_producers_and_transactions_are_those_of_what_is_left(config: LogConfig)
     assert truncated(given, 1).reader.aborted_transactions(0, 1) == []
 
 
-def test_what_the_log_does_not_have_is_refused_and_nothing_changes() -> None:
+def test_a_truncation_outside_of_the_log_changes_nothing() -> None:
     given = LogOnDisk()
     given.append(records=4)
     given.log.delete_records_before(2)
@@ -108,7 +108,7 @@ def test_what_the_log_does_not_have_is_refused_and_nothing_changes() -> None:
     assert truncated(given, 2).log_end_offset == 2
 
 
-def test_the_log_from_before_takes_nothing_any_more() -> None:
+def test_the_replaced_log_refuses_appends() -> None:
     given = LogOnDisk()
     given.append()
     truncated(given, 0)

@@ -24,7 +24,7 @@ def test_an_exception_that_the_broker_logs_in_this_process_is_seen() -> None:
 
 
 @pytest.mark.traceback("ValueError: in a callback")
-async def test_what_the_loops_exception_handler_is_told_is_seen() -> None:
+async def test_an_exception_in_a_callback_of_the_loop_is_detected() -> None:
     def fail() -> None:
         raise ValueError("in a callback")
 
@@ -38,12 +38,12 @@ class FailingBroker(BrokerProcess):
 
 
 @pytest.mark.traceback("ValueError: in its own process")
-def test_what_a_broker_in_its_own_process_writes_is_seen(tmp_path: Path) -> None:
+def test_a_traceback_of_a_broker_in_another_process_is_detected(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="ended with status 1"):
         FailingBroker(tmp_path / "data").start()
 
 
-def test_the_traceback_is_told_with_what_was_being_done() -> None:
+def test_a_traceback_is_found_with_its_log_message() -> None:
     assert tracebacks_in(LOGGED) == [LOGGED.removesuffix("\nINFO next\n")]
     assert tracebacks_in("INFO odradek: all is well\n") == []
 
@@ -53,7 +53,7 @@ def test_a_traceback_in_a_line_of_json_is_seen() -> None:
     assert tracebacks_in(line) == [line]
 
 
-def test_one_that_is_not_announced_fails_and_so_does_one_that_did_not_come() -> None:
+def test_unexpected_and_missing_tracebacks_both_fail() -> None:
     assert unexpected([LOGGED], []) == [LOGGED]
     assert unexpected([LOGGED], ["KeyError: 'a'"]) == []
     assert unexpected([], ["KeyError"]) == ["no traceback with 'KeyError'"]

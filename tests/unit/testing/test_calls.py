@@ -60,7 +60,7 @@ def test_the_form_on_asyncio_has_each_method_of_a_row() -> None:
         assert hasattr(getattr(asynchronous, one), name), method
 
 
-def test_the_values_of_a_call_go_where_its_row_has_them() -> None:
+def test_the_values_of_a_call_go_to_the_path_query_and_body_of_its_row() -> None:
     values = {"topic": "a/b", "partition": 0, "node": 2}
     assert table.MOVE_LEADER.request(values) == ("POST", "/partitions/a%2Fb/0/leader", {"node": 2})
     assert table.REQUESTS.request({"api": "End&Txn", "since": 3, "limit": None}) == (
@@ -75,7 +75,7 @@ def test_the_values_of_a_call_go_where_its_row_has_them() -> None:
     assert table.CRASH.request({}) == ("POST", "/crash", {})
 
 
-def test_a_call_without_a_field_that_it_needs_or_with_one_that_it_lacks_is_not_made() -> None:
+def test_a_call_with_a_missing_or_unknown_field_is_refused() -> None:
     with pytest.raises(TypeError, match="move-leader requires the field node"):
         table.MOVE_LEADER.request({"topic": "t", "partition": 0})
     with pytest.raises(TypeError, match="move-leader requires the field topic"):

@@ -30,5 +30,5 @@ def fetch(number: int, epoch: int, *partitions: int, forgets: tuple[int, ...] = 
     ],
     ids=["kept up", "forgotten", "a full fetch", "no session", "added", "only before"],
 )
-def test_a_session_fetches_what_it_was_given_and_has_not_forgotten(asked: list[Any], found: set[int]) -> None:
+def test_a_session_fetches_its_partitions_except_forgotten_ones(asked: list[Any], found: set[int]) -> None:
     assert fetched_partitions(asked, since=1) == found

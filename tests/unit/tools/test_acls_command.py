@@ -31,7 +31,7 @@ def test_the_options_make_an_acl_for_each_principal_resource_and_operation() -> 
     ]
 
 
-def test_what_is_left_out_is_every_operation_and_every_host() -> None:
+def test_omitted_options_mean_every_operation_and_every_host() -> None:
     assert acls("--deny-principal User:bob --topic orders") == [
         Acl(TOPIC, "orders", BOB, Operation.ALL, Permission.DENY, PatternType.LITERAL, "*")
     ]
@@ -88,13 +88,13 @@ def test_the_cluster_has_a_name_and_no_prefix() -> None:
         ("--allow-principal User:alice --producer --group billing", "no resource is given"),
     ],
 )
-def test_what_is_missing_or_contradicts_is_said_before_anything_is_asked(words: str, why: str) -> None:
+def test_missing_and_contradictory_options_are_refused_before_any_request(words: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         acls(words)
 
 
 @pytest.mark.parametrize("operation", ["Reed", "Any", "Unknown"])
-def test_an_operation_that_is_none_is_refused(operation: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_operation_is_refused(operation: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         acls(f"--allow-principal User:alice --operation {operation} --topic orders")
     assert f"{operation!r} is not an operation" in capsys.readouterr().err

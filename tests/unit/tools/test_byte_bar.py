@@ -12,7 +12,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_is_told_after_a_second_and_not_too_often() -> None:
+def test_the_bar_appears_after_a_second_and_is_not_redrawn_too_often() -> None:
     now, terminal = [0.0], Terminal()
     with ByteBar(4_000_000_000, terminal, lambda: now[0]) as bar:
         for at_s in (0.5, 1.0, 1.1, 1.3):
@@ -27,7 +27,7 @@ def test_a_terminal_is_told_after_a_second_and_not_too_often() -> None:
     assert bar.seconds == 1.3
 
 
-def test_what_is_no_terminal_gets_nothing() -> None:
+def test_nothing_is_written_if_the_stream_is_not_a_terminal() -> None:
     now, stream = [0.0], io.StringIO()
     with ByteBar(100, stream, lambda: now[0]) as bar:
         now[0] = 9.0

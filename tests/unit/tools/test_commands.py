@@ -39,7 +39,7 @@ SET, DELETE = AlterOperation.SET, AlterOperation.DELETE
         (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id"),
     ],
 )
-def test_who_lacks_a_right_is_told_of_the_acl(code: ErrorCode, kind: str) -> None:
+def test_the_error_for_a_missing_permission_names_the_acl(code: ErrorCode, kind: str) -> None:
     status, text = explained(refusal(code, "x"))
     assert status == NOT_PERMITTED
     assert f"needs an ACL for the {kind}" in text
@@ -80,7 +80,7 @@ def test_settings_are_given_as_to_kafka_configs(add: str, delete: str, expected:
 
 
 @pytest.mark.parametrize(("add", "delete"), [("", ""), ("a", ""), ("=1", ""), ("a=1,b", "")])
-def test_what_is_no_setting_is_refused(add: str, delete: str) -> None:
+def test_an_invalid_setting_is_refused(add: str, delete: str) -> None:
     with pytest.raises(ValueError, match="config"):
         changes(add, delete)
 
@@ -226,7 +226,7 @@ def test_a_mistyped_word_is_answered_in_one_line_with_what_was_meant(
     assert capsys.readouterr().err == f"{complaint}\n"
 
 
-def test_alone_it_prints_help_and_a_command_without_its_action_does_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_or_an_action_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     assert "usage: odradek" in capsys.readouterr().out
     assert run(["topics"]) == MISUNDERSTOOD

@@ -46,7 +46,7 @@ def test_words_become_a_call(words: tuple[str, ...], path: str, body: object) ->
     assert made(*words) == ("POST", path, body)
 
 
-def test_a_cluster_is_asked_for_with_all_that_its_row_has() -> None:
+def test_a_create_call_has_every_field_of_its_row() -> None:
     body = made("create", "num.partitions=2", "--nodes", "4,2", "--topic", "orders=3", "--user", "alice=7")[2]
     assert body == {
         "settings": {"num.partitions": "2"},
@@ -67,7 +67,7 @@ def test_a_cluster_is_asked_for_with_all_that_its_row_has() -> None:
     }
 
 
-def test_what_is_left_out_of_a_query_or_a_path_is_not_sent() -> None:
+def test_omitted_values_are_not_in_the_query_or_the_path() -> None:
     assert made("requests", "--since", "0", "--api", "EndTxn") == ("GET", "/requests?api=EndTxn&since=0", None)
     assert made("partitions") == ("GET", "/partitions", None)
     assert made("clear") == ("DELETE", "/faults", None)
@@ -96,6 +96,6 @@ def test_a_seed_is_sent_as_the_text_that_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "why"), [(("freeze", "7"), "no number"), (("advance",), "milliseconds")])
-def test_a_clock_is_given_a_number_where_its_move_takes_one(words: tuple[str, ...], why: str) -> None:
+def test_a_move_of_the_clock_requires_a_number_if_it_has_one(words: tuple[str, ...], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         made("clock", *words)

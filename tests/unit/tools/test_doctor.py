@@ -43,7 +43,7 @@ def one(findings: object) -> Diagnosis:
     return found
 
 
-def test_a_sound_machine_and_directory_are_not_complained_about() -> None:
+def test_the_doctor_reports_nothing_for_a_healthy_machine_and_directory() -> None:
     assert complaints(diagnose_machine(MachineFacts(1024, 65536, has_uvloop=True))) == []
     assert complaints(diagnose_directory(SOUND)) == []
     assert complaints(diagnose_directory(DirectoryFacts("/new", exists=False))) == []
@@ -103,7 +103,7 @@ def test_an_address_that_can_be_reached_is_fine(facts: BrokerFacts) -> None:
     assert complaints(diagnose_broker(facts)) == []
 
 
-def test_facts_of_a_directory_are_what_is_there(tmp_path: Path) -> None:
+def test_facts_of_a_directory_are_read_from_its_files(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").touch()
     (tmp_path / ".lock").touch()
     (tmp_path / "orders-0").mkdir()

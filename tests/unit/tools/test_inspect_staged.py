@@ -18,5 +18,5 @@ def test_staged_and_resolved_ranges_are_shown_by_name() -> None:
     assert shown["txnResolved"][0]["outcome"] == Resolution.COMMITTED.value
 
 
-def test_they_are_read_as_they_were_written() -> None:
+def test_staged_ranges_are_read_as_they_were_written() -> None:
     assert decode_record(*encode_record(UPDATE)) == UPDATE

@@ -32,7 +32,7 @@ def test_a_field_that_does_not_exist_is_refused(text: str) -> None:
         formatted(text)
 
 
-def test_json_carries_what_is_not_text_replaced_and_null_as_null() -> None:
+def test_json_replaces_bytes_that_are_not_text_and_keeps_nulls() -> None:
     line = as_json(RECORD._replace(value=b"\xff"))
     assert line.endswith(b"\n")
     assert json.loads(line) == {

@@ -67,7 +67,7 @@ async def test_a_refusal_is_answered_in_the_form_of_its_api() -> None:
     assert peer.answer(ApiKey.HEARTBEAT, 4) == HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID.value)
 
 
-async def test_a_refusal_that_comes_later_is_answered_alike() -> None:
+async def test_a_deferred_that_fails_is_answered_with_its_error_code() -> None:
     deferred: Deferred[HeartbeatResponse] = Deferred()
 
     def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
@@ -81,9 +81,7 @@ async def test_a_refusal_that_comes_later_is_answered_alike() -> None:
 
 @pytest.mark.parametrize("is_parked", [False, True])
 @pytest.mark.parametrize(("version", "code"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
-async def test_a_code_that_is_younger_than_its_api_has_another_word_in_older_versions(
-    version: int, code: ErrorCode, is_parked: bool
-) -> None:
+async def test_a_newer_error_code_is_replaced_in_older_versions(version: int, code: ErrorCode, is_parked: bool) -> None:
     fenced = KafkaError(ErrorCode.PRODUCER_FENCED)
 
     def end_txn(request: EndTxnRequest, context: RequestContext, broker: object) -> Answer:
@@ -106,7 +104,7 @@ async def test_a_code_that_is_younger_than_its_api_has_another_word_in_older_ver
         (ApiKey.DELETE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_each_version_is_told_the_codes_that_it_knows(
+def test_each_version_returns_only_error_codes_that_it_knows(
     api_key: ApiKey, code: ErrorCode, since: int, before: ErrorCode
 ) -> None:
     assert [translate(api_key, code, version) for version in (since - 1, since)] == [before, code]
@@ -128,7 +126,7 @@ async def test_a_bug_is_logged_with_its_request_and_answered_as_unknown_server_e
 
 
 @pytest.mark.traceback("UnsupportedVersion: HeartbeatResponse")
-async def test_a_response_that_its_version_cannot_carry_is_a_bug_too_and_answered() -> None:
+async def test_a_response_that_cannot_be_encoded_becomes_unknown_server_error() -> None:
     def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
         return HeartbeatResponse(error_code=1_000_000)
 
@@ -154,7 +152,7 @@ async def test_a_coroutine_is_answered_when_it_ends() -> None:
     assert peer.answer(ApiKey.HEARTBEAT, 4).throttle_time_ms == 5
 
 
-async def test_a_handler_is_told_who_asks_and_when() -> None:
+async def test_a_handler_gets_the_client_and_the_time_in_its_context() -> None:
     seen: list[RequestContext] = []
 
     def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
@@ -310,7 +308,7 @@ async def test_the_time_of_a_parked_request_is_counted_when_it_is_answered() -> 
     assert route.remote_s > 0
 
 
-async def test_what_took_several_slices_is_encoded_beside_the_loop() -> None:
+async def test_the_response_to_a_sliced_request_is_encoded_in_a_thread() -> None:
     """Tests that the response to a request that took several slices is encoded in a thread, because even a short
     request may have a long response, such as the names of all groups."""
     deferred: Deferred[ListGroupsResponse] = Deferred()
@@ -326,7 +324,7 @@ async def test_what_took_several_slices_is_encoded_beside_the_loop() -> None:
     assert peer.answer(ApiKey.LIST_GROUPS, 4) == listed
 
 
-async def test_what_took_several_slices_and_failed_is_answered_alike() -> None:
+async def test_the_error_of_a_sliced_request_is_encoded_in_a_thread_too() -> None:
     deferred: Deferred[ListGroupsResponse] = Deferred()
     dispatcher = dispatcher_with({ApiKey.LIST_GROUPS: Handler(0, 5, is_sliced=True, call=lambda *_: deferred)})
     dispatcher.workers = workers = ManualWorkers()

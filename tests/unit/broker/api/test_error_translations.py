@@ -8,12 +8,12 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 
 
-def test_each_code_has_one_row_for_whoever_asks() -> None:
+def test_each_code_has_one_row_per_receiver() -> None:
     rows = Counter((asker, code) for askers, _, _, told, _, _ in TRANSLATIONS for asker in askers for code in told)
     assert [row for row, count in rows.items() if count > 1] == []
 
 
-def test_no_answer_would_have_to_be_translated_again() -> None:
+def test_no_translated_code_is_translated_again() -> None:
     for askers, first, last, _, answer, _ in TRANSLATIONS:
         for asker in askers:
             assert {translate(asker, answer, version) for version in (first, last)} == {answer}
@@ -33,7 +33,7 @@ def test_a_row_holds_for_its_versions() -> None:
     assert told == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS, code]
 
 
-def test_what_no_row_names_stays_as_it_is() -> None:
+def test_a_code_without_a_row_is_not_translated() -> None:
     assert translate(ApiKey.END_TXN, ErrorCode.INVALID_TXN_STATE, 0) is ErrorCode.INVALID_TXN_STATE
     assert translate(Receiver.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
 
@@ -57,6 +57,6 @@ OF_THE_SHARE_COORDINATOR = {
 }
 
 
-def test_a_client_is_not_told_a_code_of_the_share_coordinator_that_it_cannot_use() -> None:
+def test_codes_of_the_share_coordinator_are_translated_for_the_client() -> None:
     told = {code: translate(Receiver.SHARE_LEADER, code) for code in OF_THE_SHARE_COORDINATOR}
     assert told == OF_THE_SHARE_COORDINATOR

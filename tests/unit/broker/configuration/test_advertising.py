@@ -49,7 +49,7 @@ def test_networks_and_gateways_are_read_from_the_routes() -> None:
         ("unknown", {}, HERE),
     ],
 )
-def test_by_arrival_a_client_is_told_what_it_can_connect_to(
+def test_by_arrival_a_client_gets_an_address_that_it_can_connect_to(
     client: str, published: dict[str, PublishedAddress], told: tuple[str, int]
 ) -> None:
     assert address_for_arrival(ConnectionAddresses("PLAINTEXT", HERE, client), published, NETWORKS) == told
@@ -132,7 +132,7 @@ def test_published_addresses_are_read_by_listener(
         ("a,b", "is a second entry for the same listener"),
     ],
 )
-def test_a_published_address_that_cannot_be_meant_is_refused(entries: str, words: str) -> None:
+def test_an_invalid_published_address_is_refused(entries: str, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         BrokerConfig(TWO | {"odradek.advertise.published": entries})
     assert words in str(refused.value)

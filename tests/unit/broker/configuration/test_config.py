@@ -38,7 +38,7 @@ def test_without_any_configuration_everything_has_kafkas_default() -> None:
     assert warnings == ()
 
 
-def test_what_one_node_needs_differs_from_kafkas_defaults() -> None:
+def test_defaults_that_do_not_suit_one_node_differ_from_kafkas() -> None:
     config = given()
     assert config.node_id == 1
     assert config.offsets_topic_replication_factor == 1
@@ -77,7 +77,7 @@ def test_settings_of_kafka_that_do_nothing_here_are_warned_about() -> None:
     )
 
 
-def test_a_kraft_configuration_of_one_node_is_taken_without_a_warning() -> None:
+def test_a_kraft_configuration_of_one_node_is_accepted_without_a_warning() -> None:
     file = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -140,7 +140,7 @@ def test_the_default_listener_is_for_this_machine_only() -> None:
     assert given().serving == (Listener("PLAINTEXT", "localhost", 9092),)
 
 
-def test_two_plaintext_listeners_as_in_a_compose_file() -> None:
+def test_two_plaintext_listeners_can_have_different_advertised_addresses() -> None:
     config = given(
         listeners="INSIDE://:29092,OUTSIDE://0.0.0.0:9092",
         advertised_listeners="INSIDE://broker:29092,OUTSIDE://localhost:9092",
@@ -169,7 +169,7 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
     assert given(listeners="PLAINTEXT://[::1]:9092").serving[0].host == "::1"
 
 
-def test_the_own_port_setting_replaces_the_first_listeners_port() -> None:
+def test_odradek_port_replaces_the_port_of_the_first_listener() -> None:
     assert given(odradek_port="0").serving == (Listener("PLAINTEXT", "localhost", 0),)
 
 
@@ -225,7 +225,7 @@ def test_a_topic_takes_the_brokers_values_where_it_has_none() -> None:
     assert (log_config.segment_bytes, log_config.retention_bytes) == (2_000_000, 5)
 
 
-def test_no_limit_is_none_for_the_log() -> None:
+def test_retention_of_minus_one_becomes_none_for_the_log() -> None:
     log_config = given().log_config({"retention.ms": "-1"})
     assert (log_config.retention_ms, log_config.retention_bytes) == (None, None)
 
@@ -249,7 +249,7 @@ def test_topics_of_the_same_settings_share_one_value_until_the_broker_changes() 
 # Settings from AlterConfigs
 
 
-def test_a_dynamic_value_of_the_broker_goes_before_the_clusters_and_that_before_what_was_given() -> None:
+def test_dynamic_values_of_the_broker_override_those_of_the_cluster_and_of_the_file() -> None:
     config = given(log_segment_bytes="2000000", message_max_bytes="1000")
     config.set_dynamic({"log.segment.bytes": "3000000", "message.max.bytes": "2000"}, {"log.segment.bytes": "4000000"})
     assert (config.log_segment_bytes, config.message_max_bytes) == (4_000_000, 2000)
@@ -283,7 +283,7 @@ def texts_in(nodes: Iterable[ast.AST | None]) -> set[str]:
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
-def test_nothing_that_is_heeded_is_said_to_be_without_effect() -> None:
+def test_no_setting_that_the_code_reads_is_reported_as_without_effect() -> None:
     groups = {f"group.{name}" for name in GROUP_SETTINGS}
     given = dict.fromkeys((texts_in(code_of_the_broker()) | groups) & BROKER_SETTINGS.keys(), "other")
     assert "group.share.record.lock.duration.ms" in given
@@ -291,7 +291,7 @@ def test_nothing_that_is_heeded_is_said_to_be_without_effect() -> None:
     assert without_effect({"log.cleaner.threads": "7"}) == ["log.cleaner.threads"]
 
 
-def test_a_row_is_all_that_a_setting_of_the_broker_needs() -> None:
+def test_a_row_in_the_table_is_enough_to_add_a_broker_setting() -> None:
     class MoreSettings(BrokerSettings):
         odradek_more_ms = SettingKind[int](ValueType.INT)("7", "More.", Range(1))
 

@@ -31,5 +31,5 @@ def test_a_duration_is_read(text: str, milliseconds: int) -> None:
     "text",
     ["", "P", "PT", "P1DT", "1H", "PT.5S", "PT0.-5S", "P1W", "P1Y", "P1D1H", "P106751991167301D", f"PT{1 << 63}S"],
 )
-def test_what_is_no_duration_or_too_long_has_no_value(text: str) -> None:
+def test_an_invalid_or_too_long_duration_is_none(text: str) -> None:
     assert duration_ms(text) is None

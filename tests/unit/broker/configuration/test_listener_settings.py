@@ -26,14 +26,14 @@ def described(config: BrokerConfig, name: str) -> DescribedConfig:
     return next(one for one in describe_broker(config) if one.name == name)
 
 
-def test_what_is_said_for_the_listener_goes_before_what_is_said_for_all() -> None:
+def test_a_value_for_the_listener_overrides_the_value_for_all_listeners() -> None:
     config = given({"ssl.client.auth": "requested", "listener.name.out.ssl.client.auth": "required"})
     assert config.listener_settings("OUT").value("ssl.client.auth") == "required"
     assert config.listener_settings("IN").value("ssl.client.auth") == "requested"
     assert config.listener_settings("IN").value("ssl.enabled.protocols") == ("TLSv1.2", "TLSv1.3")
 
 
-def test_what_is_said_for_a_mechanism_goes_before_what_is_said_for_the_listener() -> None:
+def test_a_value_for_the_mechanism_overrides_the_value_for_the_listener() -> None:
     settings = given(
         {
             "listener.name.out.scram-sha-256.sasl.jaas.config": "of the mechanism",
@@ -46,14 +46,14 @@ def test_what_is_said_for_a_mechanism_goes_before_what_is_said_for_the_listener(
     assert settings.name(JAAS, "SCRAM-SHA-256") == "listener.name.out.scram-sha-256.sasl.jaas.config"
 
 
-def test_a_value_for_all_is_nobodys_own() -> None:
+def test_a_value_without_a_prefix_is_not_the_listeners_own_value() -> None:
     settings = given({"sasl.jaas.config": "of all"}).listener_settings("OUT")
     assert settings.text(JAAS) == "of all"
     assert settings.own_text(JAAS, "PLAIN") is None
     assert settings.prefixed(JAAS, "PLAIN") == "listener.name.out.plain.sasl.jaas.config"
 
 
-def test_a_dynamic_value_with_the_prefix_counts_and_one_without_it_does_not_reach_over_it() -> None:
+def test_a_dynamic_value_overrides_a_prefixed_value_only_with_the_same_prefix() -> None:
     config = given({"listener.name.out.ssl.keystore.location": "first"})
     config.set_dynamic({}, {"listener.name.out.ssl.keystore.location": "second"})
     assert config.listener_settings("OUT").text("ssl.keystore.location") == "second"
@@ -66,12 +66,12 @@ def test_values_with_a_prefix_are_checked_like_those_without() -> None:
 
 
 @pytest.mark.parametrize("name", ["listener.name.out.no.such", "listener.name.out", "listener.name.", "no.such"])
-def test_a_name_that_stands_for_no_setting_is_unknown(name: str) -> None:
+def test_a_name_without_a_setting_is_unknown(name: str) -> None:
     assert setting_named(name) is None
     assert configure({}, {}, {name: "1"})[1] == (f"these settings are unknown, and are ignored: {name}",)
 
 
-def test_whose_setting_it_is() -> None:
+def test_the_listener_of_a_setting_is_read_from_its_prefix() -> None:
     assert listener_of("listener.name.out.plain.sasl.jaas.config") == "out"
     assert listener_of("sasl.jaas.config") is None
 

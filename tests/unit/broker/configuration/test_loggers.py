@@ -74,7 +74,7 @@ def test_all_changes_are_made_or_none() -> None:
         ),
     ],
 )
-def test_a_change_that_a_logger_does_not_allow(change: SettingChange, code: ErrorCode, words: str) -> None:
+def test_an_invalid_change_of_a_logger_is_refused(change: SettingChange, code: ErrorCode, words: str) -> None:
     assert refusal(change) == (code, words)
 
 

@@ -27,7 +27,7 @@ def test_a_line_is_a_name_and_a_value_as_java_reads_it(line: str, pair: tuple[st
     assert parse_properties(line) == dict([pair])
 
 
-def test_comments_and_blank_lines_say_nothing() -> None:
+def test_comments_and_blank_lines_are_ignored() -> None:
     assert parse_properties("# a=b\n\n  ! c=d\n  e=f") == {"e": "f"}
 
 

@@ -20,7 +20,7 @@ def partition(index: int) -> PartitionRecord:
     )
 
 
-def test_topics_that_grow_and_brokers_that_move() -> None:
+def test_the_view_follows_new_partitions_and_changed_racks() -> None:
     image = MetadataImage()
     view = ImageView(image, BrokerConfig({}).current_text)
     assert view.topic("t") is None

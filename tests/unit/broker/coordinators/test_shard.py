@@ -197,7 +197,7 @@ def test_a_coordinators_batch_begins_at_sequence_zero_without_a_producer() -> No
     assert header.base_timestamp == 1_000
 
 
-def test_what_cannot_be_written_has_not_happened() -> None:
+def test_a_turn_that_cannot_be_written_changes_nothing() -> None:
     stage = Stage()
     settled = stage.core.settled
     stage.log.failure = FULL
@@ -226,7 +226,7 @@ def test_records_that_do_not_belong_together_may_go_in_several_batches() -> None
     assert [offset for _, offset, _ in stage.core.words] == list(range(8))
 
 
-def test_whoever_waits_is_answered_when_somebody_elses_turn_says_so() -> None:
+def test_a_later_turn_can_answer_a_waiting_request() -> None:
     stage = Stage()
     waiting: Deferred[str] = Deferred()
     assert stage.say(FakeOutcome(), waiting) is waiting
@@ -235,7 +235,7 @@ def test_whoever_waits_is_answered_when_somebody_elses_turn_says_so() -> None:
     assert waiting.outcome() == "yours"
 
 
-def test_the_answer_takes_the_shape_that_is_asked_for() -> None:
+def test_the_result_of_a_turn_is_converted_by_finish() -> None:
     stage = Stage()
     assert stage.shard.submit(lambda core, now_ms: FakeOutcome("done"), finish=str.upper) == "DONE"
 
@@ -263,7 +263,7 @@ def test_a_turn_that_follows_nothing_runs_at_once() -> None:
     assert stage.log.words() == ["a"]
 
 
-def test_turns_that_follow_run_in_the_order_in_which_they_were_asked_for() -> None:
+def test_follow_up_turns_run_in_the_order_of_their_requests() -> None:
     stage = Stage()
     order: list[str] = []
 
@@ -353,7 +353,7 @@ def test_an_answer_without_records_waits_too_since_it_may_rest_on_some() -> None
     assert not answer.is_done
 
 
-def test_when_the_disk_fails_nobody_is_told_that_it_is_done() -> None:
+def test_when_the_sync_fails_all_replies_fail() -> None:
     stage = Stage()
     stage.log.waits_for_sync = True
     waiting: Deferred[str] = Deferred()
@@ -408,7 +408,7 @@ def test_a_timer_whose_outcome_cannot_be_written_fires_again() -> None:
     assert stage.log.words() == ["late"]
 
 
-def test_tidying_up_that_cannot_be_written_is_left_for_later() -> None:
+def test_maintenance_that_cannot_be_written_changes_nothing() -> None:
     stage = Stage()
     stage.log.failure = FULL
     stage.shard.submit_maintenance(lambda core, now_ms: FakeOutcome(records=("old",)))
@@ -431,7 +431,7 @@ def test_a_record_of_a_kind_that_we_do_not_know_is_passed_over() -> None:
     assert Stage(Log(word("a", "from the future", "b"))).core.words == [("a", 0, -1), ("b", 2, -1)]
 
 
-def test_until_it_is_loaded_it_says_that_it_is_loading() -> None:
+def test_a_shard_that_is_not_loaded_answers_load_in_progress() -> None:
     stage = Stage()
     fresh: Shard[Any] = Shard("words-1", Log(), Core, RecordFormat(encode, decode), stage.timers.clock, stage.timers)
     with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
@@ -439,14 +439,14 @@ def test_until_it_is_loaded_it_says_that_it_is_loading() -> None:
     assert not fresh.is_away
 
 
-def test_what_cannot_be_read_is_said_and_nothing_of_it_is_served() -> None:
+def test_a_shard_with_an_unreadable_record_is_not_served() -> None:
     stage = Stage(Log(word("a"), word("garbage", base_offset=1), word("b", base_offset=2)))
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
         stage.say(FakeOutcome("x"))
     assert stage.shard.is_away
 
 
-def test_what_loading_leads_to_is_written_when_the_disk_takes_it_again() -> None:
+def test_records_that_loading_produces_are_written_once_the_disk_works_again() -> None:
     stage = Stage()
     log = Log()
 
@@ -463,7 +463,7 @@ def test_what_loading_leads_to_is_written_when_the_disk_takes_it_again() -> None
     assert log.words() == ["due"]
 
 
-def test_letting_go_tells_whoever_waits_and_stops_the_timers() -> None:
+def test_unload_fails_waiting_requests_and_stops_the_timers() -> None:
     stage = Stage()
     waiting: Deferred[str] = Deferred()
     stage.core.parked.append(waiting)
@@ -475,7 +475,7 @@ def test_letting_go_tells_whoever_waits_and_stops_the_timers() -> None:
 
 
 @pytest.mark.traceback("RuntimeError: a bug")
-def test_a_core_that_cannot_replay_what_it_decided_is_not_asked_again() -> None:
+def test_a_core_that_fails_to_replay_its_own_records_is_not_used_again() -> None:
     stage = Stage()
     stage.core.breaks_at = "b"
     with pytest.raises(RuntimeError, match="a bug"):

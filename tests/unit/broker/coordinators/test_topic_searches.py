@@ -47,7 +47,7 @@ class Cluster:
         return turns
 
 
-def test_a_simple_expression_is_resolved_at_once_as_far_as_the_asker_may_see() -> None:
+def test_a_simple_expression_is_resolved_at_once_to_the_visible_topics() -> None:
     cluster = Cluster("orders-1", "orders-secret", "payments")
     assert cluster.find("g", "orders-.*", ".*s") == {"orders-.*": {"orders-1"}, ".*s": {"payments"}}
 
@@ -113,7 +113,7 @@ def test_only_the_names_of_new_topics_are_compared() -> None:
     asyncio.run(scene())
 
 
-def test_a_version_is_that_of_the_topics_when_the_search_began() -> None:
+def test_a_result_has_the_version_of_the_topics_at_the_start_of_the_search() -> None:
     async def scene() -> None:
         cluster = Cluster(*LONG_NAMES)
         cluster.find("g", HOSTILE)
@@ -127,7 +127,7 @@ def test_a_version_is_that_of_the_topics_when_the_search_began() -> None:
     asyncio.run(scene())
 
 
-def test_a_search_that_its_group_has_given_up_is_not_finished() -> None:
+def test_a_search_that_its_group_no_longer_needs_is_not_finished() -> None:
     async def scene() -> None:
         cluster = Cluster(*LONG_NAMES)
         assert cluster.find("g", HOSTILE) is None

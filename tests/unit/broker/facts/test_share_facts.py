@@ -10,7 +10,7 @@ from tests.support.share_broker import GROUP
 from tests.support.txn_share_broker import ACCEPT, TxnShareBroker
 
 
-def test_the_facts_of_a_share_partition_are_those_in_memory_and_else_those_that_are_stored() -> None:
+def test_the_facts_of_a_share_partition_come_from_memory_or_from_stored_state() -> None:
     scene = TxnShareBroker()
     topic = scene.shared_topic("T", 10)
     key = SharePartitionKey(GROUP, topic, 0)

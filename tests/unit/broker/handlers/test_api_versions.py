@@ -88,9 +88,7 @@ async def test_the_name_of_the_client_software_is_kept_with_its_connection() -> 
 @pytest.mark.parametrize(
     ("name", "version"), [("not valid!", ""), ("", "1.0"), ("-kgo", "1.0"), ("kgo", "1.0-"), ("a", "b c")]
 )
-async def test_a_name_or_version_that_kafka_would_not_take_is_refused_with_nothing_listed(
-    name: str, version: str
-) -> None:
+async def test_an_invalid_client_name_or_version_is_refused_without_a_list_of_apis(name: str, version: str) -> None:
     answer = ask(3, name=name, software_version=version)
     assert answer.error_code == ErrorCode.INVALID_REQUEST.value
     assert answer.api_keys == []

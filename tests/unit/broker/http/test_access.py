@@ -28,7 +28,7 @@ def basic(name: str, password: str) -> str:
         ("", TOKEN, True, Access.TOKEN),
     ],
 )
-def test_what_is_needed_depends_on_where_it_listens(
+def test_the_required_access_depends_on_the_host_and_the_token(
     host: str, token: str | None, requires_certificate: bool, expected: Access
 ) -> None:
     assert access(host, token, requires_certificate=requires_certificate) is expected
@@ -36,12 +36,12 @@ def test_what_is_needed_depends_on_where_it_listens(
 
 @pytest.mark.parametrize("allowed", Access)
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_is_told_to_everybody(allowed: Access, path: str) -> None:
+def test_health_is_served_to_everybody(allowed: Access, path: str) -> None:
     assert refusal(allowed, [TOKEN], path, "") is None
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/topics", "/healthz/..", "/healthz/"])
-def test_nothing_else_is_told_to_other_machines_without_a_token(path: str) -> None:
+def test_without_a_token_other_machines_get_only_health(path: str) -> None:
     refused = refusal(Access.HEALTH_ONLY, [], path, "")
     assert refused is not None
     assert refused.status == 403
@@ -68,7 +68,7 @@ def test_the_token_is_a_bearer_token_or_a_password(said: str) -> None:
         TOKEN,
     ],
 )
-def test_without_the_token_a_browser_is_told_to_ask_for_it(said: str) -> None:
+def test_a_browser_without_the_token_gets_a_basic_authentication_challenge(said: str) -> None:
     refused = refusal(Access.TOKEN, [TOKEN], "/", said)
     assert refused is not None
     assert refused.status == 401

@@ -99,7 +99,7 @@ def test_a_head_that_trickles_in_has_thirty_seconds_and_no_more() -> None:
     at_port(scene)
 
 
-def test_the_next_request_of_a_connection_has_as_long() -> None:
+def test_each_request_of_a_connection_has_its_own_thirty_seconds() -> None:
     async def scene(port: Port) -> None:
         reader, writer = await port.connect()
         port.pass_(20)
@@ -152,7 +152,7 @@ def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
     at_port(scene)
 
 
-def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait() -> None:
+def test_health_is_served_while_all_connections_are_in_use() -> None:
     """Checks that health is reported while all connections are in use. Further connections use a reserve, in which a
     new connection replaces the oldest one."""
 
@@ -171,7 +171,7 @@ def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait
     at_port(scene)
 
 
-def test_tls_handshakes_that_nobody_goes_on_with_take_places_for_as_long(tmp_path: Path) -> None:
+def test_unfinished_tls_handshakes_are_closed_after_thirty_seconds(tmp_path: Path) -> None:
     authority = Authority.make("authority")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.issue("broker").write(tmp_path / "broker.pem"))

@@ -45,7 +45,7 @@ def test_each_module_is_in_the_script_once_after_those_it_imports() -> None:
 @pytest.mark.parametrize(
     "file", [each for each in ASSETS.rglob("*") if each.is_file() and each.parent.name != VENDOR], ids=names
 )
-def test_lines_wrap(file: Path) -> None:
+def test_no_line_of_the_page_is_too_wide(file: Path) -> None:
     lines = enumerate(file.read_text().splitlines(), start=1)
     assert [number for number, line in lines if len(line) > WIDTH and '"data:' not in line] == []
 
@@ -56,7 +56,7 @@ def test_a_library_is_as_its_authors_publish_it_and_has_its_licence() -> None:
 
 
 @pytest.mark.parametrize("name", ["</script>", "<!--<script>", '"', "\\", "\u2028", "/*SCRIPT*/"])
-def test_whatever_a_name_holds_the_browser_reads_it_back(name: str) -> None:
+def test_a_name_of_any_characters_survives_in_the_document(name: str) -> None:
     text = document({"name": name}, token=None)
     given = re.findall(r'<script type="application/json" id="given">(.*?)</script>', text, re.DOTALL)
     assert len(given) == 1

@@ -163,7 +163,7 @@ def test_syncs_are_timed_and_the_file_system_is_measured() -> None:
     assert found["odradek_log_directory_usable_bytes",] == 250_000
 
 
-def test_what_kept_the_loop_is_named() -> None:
+def test_work_that_blocks_the_loop_is_reported_by_name() -> None:
     found = samples(MEASURES)
     assert (found["odradek_loop_latems_count",], found["odradek_loop_latems_sum",]) == (2, 70.0)
     assert found["odradek_loop_latems_bucket", "4.096"] == 1
@@ -181,7 +181,7 @@ def test_groups_are_counted_by_state_with_their_offsets() -> None:
     assert found[f"{prefix}_numoffsets",] == 12
 
 
-def test_lag_is_counted_by_group_and_tells_what_it_leaves_out() -> None:
+def test_lag_is_reported_by_group_with_the_number_of_partitions_left_out() -> None:
     found = samples(MEASURES)
     assert found["odradek_group_lag_records", "g"] == 30
     assert ("odradek_group_lag_records", "h") not in found
@@ -201,7 +201,7 @@ def test_groups_are_counted_by_type() -> None:
     assert rebalances == [0, 1, 5]
 
 
-def test_what_groups_count_has_kafkas_names() -> None:
+def test_counters_of_groups_have_kafkas_names() -> None:
     found = samples(MEASURES)
     prefix = "kafka_server_group_coordinator_metrics"
     assert found[f"{prefix}_offset_commit_total",] == 70
@@ -234,7 +234,7 @@ def test_transactions_and_verification_have_the_names_of_the_kips() -> None:
     assert found["kafka_server_addpartitionstotxnmanager_verificationfailure_total",] == 2
 
 
-def test_a_coordinator_that_is_loading_says_nothing_rather_than_zero() -> None:
+def test_metrics_of_a_loading_coordinator_are_missing_instead_of_zero() -> None:
     loading = replace(MEASURES, transactions=None, groups=None, shares=ShareMeasure(None, 3))
     silent = ("transaction_coordinator", "group", "txnpendingrecords", "share_pending")
     assert not [key for key in samples(loading) if any(part in key[0] for part in silent)]

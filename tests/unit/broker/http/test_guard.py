@@ -33,5 +33,5 @@ def test_a_name_that_somebody_else_can_point_at_us_is_refused(host: str) -> None
 
 
 @pytest.mark.parametrize("origin", ["https://elsewhere.example", "http://broker:9644", "null", "http://[::1"])
-def test_a_page_that_is_not_ours_may_not_ask(origin: str) -> None:
+def test_a_request_from_a_page_of_another_site_is_refused(origin: str) -> None:
     assert refusal("localhost:9644", origin, OURS) is not None

@@ -63,11 +63,11 @@ def test_json_keeps_its_text_when_it_is_indented(each_indented: Indented) -> Non
     assert dict(zip(CASES, each_indented(list(CASES)), strict=True)) == CASES
 
 
-def test_what_is_indented_stays_as_it_is(each_indented: Indented) -> None:
+def test_indented_json_is_not_changed(each_indented: Indented) -> None:
     assert each_indented(list(CASES.values())) == list(CASES.values())
 
 
-def test_what_is_not_an_object_or_array_is_not_indented(each_indented: Indented) -> None:
+def test_only_objects_and_arrays_are_indented(each_indented: Indented) -> None:
     found = dict(zip(NOT_JSON, each_indented(list(NOT_JSON)), strict=True))
     assert {text: lines for text, lines in found.items() if lines is not None} == {}
 

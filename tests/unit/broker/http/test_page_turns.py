@@ -65,7 +65,7 @@ def test_listing_transactional_ids_takes_turns(served: ViewedBroker) -> None:
     assert others == SHARDS + SHARDS + PARTITIONS
 
 
-def test_topics_and_the_partitions_of_one(served: ViewedBroker) -> None:
+def test_the_list_of_topics_takes_a_turn_for_each_partition(served: ViewedBroker) -> None:
     view, others = view_and_turns(topics(served, {}))
     assert [(each["name"], each["partitions"]) for each in view["topics"]] == [
         ("orders", PARTITIONS),

@@ -50,7 +50,7 @@ def words(runs: Sequence[BatchRun], of: dict[str, list[TxnStep]]) -> list[str]:
     return found
 
 
-def test_begin_batches_decision_marker_and_completion_stand_in_this_order_whatever_the_producers_clock() -> None:
+def test_the_steps_of_a_transaction_are_in_order_whatever_the_clock_of_the_producer() -> None:
     runs = [batch(0, 4, at_ms=9_999_999), marker(5, at_ms=115)]
     assert words(runs, {"pay": steps(*committed(100))}) == [
         "coordinator: begun",

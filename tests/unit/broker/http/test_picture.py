@@ -54,7 +54,7 @@ def columns(shown: Mapping[str, Any]) -> list[tuple[int, str, int]]:
     return [(each["column"], each["kind"], each["lane"]) for each in shown["events"]]
 
 
-def test_a_commit_caught_between_its_markers() -> None:
+def test_a_commit_that_is_held_between_its_markers_is_drawn_in_columns() -> None:
     assert columns(caught()) == [
         (0, "step", 0),
         (1, "step", 0),
@@ -66,7 +66,7 @@ def test_a_commit_caught_between_its_markers() -> None:
     ]
 
 
-def test_its_times_are_of_the_brokers_clock_and_rise() -> None:
+def test_times_of_the_picture_are_those_of_the_broker_and_ascend() -> None:
     assert (caught()["clock"], caught()["times"]) == ("broker", [90, 100, None, 110, 111, None])
     stepped_back = [DrawnEvent(0, "step", "open", ("begun",), at_ms) for at_ms in (5, 3, 6)]
     assert picture(LANES, stepped_back, [])["times"] == [5, None, 6]
@@ -82,7 +82,7 @@ def test_the_last_stable_offset_stands_before_what_readers_wait_for() -> None:
     assert [each["stable_column"] for each in caught()["lanes"]] == [None, 6, 2]
 
 
-def test_it_says_what_would_release_it() -> None:
+def test_the_picture_describes_how_to_release_the_hold() -> None:
     assert caught()["words"] == [
         "The marker in orders-1 waits at the hold second until you release it.",
         "Readers of committed data wait in orders-1 at offset 0, before 1 record, until its marker is written there.",
@@ -103,7 +103,7 @@ def test_it_says_what_would_release_it() -> None:
         ),
     ],
 )
-def test_a_hold_in_words(who: dict[str, object], words: str) -> None:
+def test_a_hold_is_described_in_a_sentence(who: dict[str, object], words: str) -> None:
     assert Hold("h", who).sentence == words
 
 

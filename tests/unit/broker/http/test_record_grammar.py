@@ -54,7 +54,7 @@ def test_headers_are_an_object_or_pairs(headers: object, expected: Headers) -> N
         ({"timestamp": True}, "must be a whole number from 0"),
     ],
 )
-def test_what_is_no_record_is_refused_by_the_name_of_its_field(body: object, words: str) -> None:
+def test_an_invalid_record_is_refused_with_the_name_of_its_field(body: object, words: str) -> None:
     with pytest.raises(KafkaError, match=words):
         parse_record(body)
     with pytest.raises(KafkaError, match=r"^.*Records\[2\]"):

@@ -66,7 +66,7 @@ def test_a_broker_that_misleads_everybody_does_not_fill_its_log(caplog: pytest.L
     assert len(warnings(caplog)) == MAX_WARNINGS
 
 
-def test_a_client_is_told_the_same_for_as_long_as_it_is_connected() -> None:
+def test_a_client_gets_the_same_address_while_it_is_connected() -> None:
     routes = [ROUTES, ""]
     by_arrival = ClientAddresses({}, is_by_arrival=True, networks=lambda: Networks.of_routes(routes.pop(0)))
     connection = client("172.18.0.3")

@@ -240,7 +240,7 @@ def test_a_file_that_is_cut_off_meanwhile_ends_the_connection(run: Run, path: Pa
     run(with_client(RealDisk().open(str(path)), test))
 
 
-def test_what_is_cold_when_its_turn_comes_is_read_in_a_thread_first(run: Run, path: Path) -> None:
+def test_records_that_are_not_in_memory_are_read_in_a_thread_before_they_are_sent(run: Run, path: Path) -> None:
     file = ColdFile(RealDisk().open(str(path)))
 
     async def test(server: Server, client: socket.socket, fetches: Fetches) -> None:

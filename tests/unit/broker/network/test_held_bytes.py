@@ -21,7 +21,7 @@ REQUESTS = 2000  # more bytes than a loop reads in one call
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_what_came_while_there_was_no_place_is_answered_when_there_is(
+def test_requests_that_arrive_while_the_broker_is_full_are_answered_later(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def answered_beside_a_full_broker() -> int:

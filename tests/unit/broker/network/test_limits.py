@@ -70,7 +70,7 @@ def test_while_a_byte_of_memory_is_left_one_more_request_of_any_size_gets_in() -
     assert not memory.reserve(1)
 
 
-def test_those_that_were_refused_memory_are_told_once_when_there_is_some_again() -> None:
+def test_connections_that_wait_for_memory_are_called_once_when_there_is_room() -> None:
     memory = RequestMemory(100)
     memory.reserve(150)
     told: list[int] = []

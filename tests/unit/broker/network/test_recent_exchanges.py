@@ -98,7 +98,7 @@ async def test_an_answer_belongs_to_its_request_also_where_earlier_ones_have_non
 
 
 @pytest.mark.parametrize("is_parked", [False, True])
-async def test_a_connection_that_is_closed_in_place_of_an_answer_is_told(is_parked: bool) -> None:
+async def test_a_connection_that_is_closed_instead_of_a_response_is_reported(is_parked: bool) -> None:
     later, earlier = DelayedAnswer(), DelayedAnswer()
     peer, exchanges, _ = kept_by(*((later, earlier) if is_parked else (earlier, CloseConnection("a fault"))))
     peer.send(frame("one") + frame("two"))
@@ -148,7 +148,7 @@ async def test_an_answer_that_comes_when_its_request_is_left_behind_is_not_kept(
     assert exchanges.recent.stored_bytes == bytes_before
 
 
-async def test_what_is_too_large_is_named_by_its_size() -> None:
+async def test_bodies_that_are_too_large_are_replaced_by_their_size() -> None:
     large = frame("t" * MAX_KEPT_BYTES)
     peer, exchanges, _ = kept_by([bytes(MAX_KEPT_BYTES), b"1"])
     peer.send(large)
@@ -177,7 +177,7 @@ async def test_bytes_of_a_login_are_no_exchange() -> None:
     assert exchanges.recent.stored_bytes < 200
 
 
-async def test_what_is_no_request_of_kafkas_is_left_out() -> None:
+async def test_frames_that_are_not_kafka_requests_are_left_out() -> None:
     peer, exchanges, _ = kept_by()
     peer.send(b"\0\0\0\x08\x7f\x7f\0\0\0\0\0\0" + b"\0\0\0\x02\0\3" + frame())
     assert [each["number"] for each in exchanges.completed_since(0, None, None)] == [3]

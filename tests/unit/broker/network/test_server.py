@@ -161,7 +161,7 @@ async def test_one_timer_sweeps_all_idle_peers(start: Start) -> None:
     assert len(timers.armed()) == 1
 
 
-async def test_a_server_that_stops_answers_what_is_in_flight_and_takes_no_more(start: Start) -> None:
+async def test_a_server_that_stops_answers_requests_in_flight_and_accepts_no_connections(start: Start) -> None:
     owed: list[Deferred[HeartbeatResponse]] = []
     asked = asyncio.Event()
 
@@ -185,7 +185,7 @@ async def test_a_server_that_stops_answers_what_is_in_flight_and_takes_no_more(s
         await connect()
 
 
-async def test_a_server_that_stops_does_not_wait_for_what_waits_for_others(start: Start) -> None:
+async def test_a_server_that_stops_does_not_wait_for_requests_that_wait_for_other_clients(start: Start) -> None:
     asked = asyncio.Event()
 
     def poll(request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
@@ -232,7 +232,7 @@ async def test_every_address_means_ipv4_and_ipv6_on_one_port_and_hosts_are_writt
     assert seen == ["127.0.0.1"]
 
 
-def test_a_port_that_is_taken_is_said_to_be() -> None:
+def test_bind_reports_that_a_port_is_in_use() -> None:
     taken = bind("127.0.0.1", 0)
     taken.listen()
     with taken, pytest.raises(OSError, match="in use"):

@@ -53,7 +53,7 @@ def test_a_partition_is_found_by_name_and_by_id(scene: BrokerScene) -> None:
     assert scene.partitions.get_by_id(topic.topic_id, 1) is partition
 
 
-def test_what_is_not_there_is_refused_by_what_is_missing(scene: BrokerScene) -> None:
+def test_a_missing_topic_or_partition_is_refused_with_its_own_error(scene: BrokerScene) -> None:
     topic = scene.topic("t")
     assert refusal(scene.partitions, "none") is E.UNKNOWN_TOPIC_OR_PARTITION
     assert refusal(scene.partitions, "t", 1) is E.UNKNOWN_TOPIC_OR_PARTITION
@@ -165,7 +165,7 @@ def test_a_log_that_cannot_be_made_is_offline(scene: BrokerScene, disk: FakeDisk
     assert refusal(scene.partitions, "t") is E.KAFKA_STORAGE_ERROR
 
 
-def test_changed_settings_reach_the_log_and_what_is_asked_of_batches(scene: BrokerScene) -> None:
+def test_changed_settings_apply_to_the_log_and_to_the_rules_for_batches(scene: BrokerScene) -> None:
     scene.topic("t")
     partition = scene.partitions.get("t", 0)
     assert partition.rules.max_message_bytes == partition.log.config.max_message_bytes

@@ -78,7 +78,7 @@ def test_a_pattern_matches_the_whole_text_or_not(pattern: str, matching: list[st
 
 
 @pytest.mark.parametrize("pattern", INVALID)
-def test_what_is_no_pattern_of_re2_is_refused(pattern: str) -> None:
+def test_an_invalid_re2_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         Pattern(pattern)
 
@@ -211,7 +211,7 @@ def test_groups_capture_what_re2_captures(pattern: str, text: str, whole: bool) 
     assert captured(pattern, text, whole=whole) == (None if found is None else [found.group(), *found.groups()])
 
 
-def test_capturing_ends_when_it_has_taken_as_much_work_as_it_may() -> None:
+def test_capturing_ends_with_an_error_at_the_limit_of_work() -> None:
     with pytest.raises(TooMuchWork):
         Pattern("(.*a){300}").capture("ab" * 5_000, 0, whole=True, max_work=10_000)
 

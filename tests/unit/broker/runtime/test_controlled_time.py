@@ -35,7 +35,7 @@ async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
     assert (time.now_ms(), fired) == (1000, [])
 
 
-async def test_what_needs_no_time_happens_while_the_clock_stands() -> None:
+async def test_timers_without_a_delay_fire_while_the_clock_is_frozen() -> None:
     """Checks that timers without a delay fire in the order in which they were armed, although time is frozen."""
     time = ControlledTime(asyncio.get_running_loop(), 1000)
     fired: list[str] = []
@@ -71,7 +71,7 @@ async def test_an_advance_runs_what_becomes_due_in_its_order_and_at_its_time() -
     assert time.now_ms() == 30
 
 
-async def test_what_one_timer_leads_to_has_happened_before_the_next() -> None:
+async def test_callbacks_of_one_timer_run_before_the_next_timer_fires() -> None:
     loop = asyncio.get_running_loop()
     time = ControlledTime(loop, 0, is_frozen=True)
     happened: list[str] = []
@@ -95,7 +95,7 @@ async def test_a_cancelled_timer_does_not_fire_and_many_do_not_pile_up() -> None
     assert fired == [1]
 
 
-async def test_a_clock_that_runs_again_goes_on_from_where_it_stood() -> None:
+async def test_a_resumed_clock_continues_from_its_frozen_time() -> None:
     loop = asyncio.get_running_loop()
     time = ControlledTime(loop, 0, is_frozen=True)
     await time.advance(7 * DAY_MS, settled)

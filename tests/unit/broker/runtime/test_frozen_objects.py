@@ -39,7 +39,7 @@ def frozen_circle(objects: FrozenObjects) -> ref[Circle]:
     return ref(circle)
 
 
-def test_what_the_process_had_frozen_stays_so() -> None:
+def test_objects_that_the_process_froze_earlier_stay_frozen() -> None:
     own = Circle()
     gc.freeze()
     objects = FrozenObjects()
@@ -56,7 +56,7 @@ def test_garbage_is_not_frozen() -> None:
     assert left() is None
 
 
-def test_the_collector_is_as_it_was_before() -> None:
+def test_the_garbage_collector_is_restored_to_its_previous_state() -> None:
     objects = FrozenObjects()
     for was_enabled in (True, False):
         if not was_enabled:
@@ -70,7 +70,7 @@ def test_the_collector_is_as_it_was_before() -> None:
             gc.enable()
 
 
-def test_cycles_are_found_when_many_brokers_could_not_let_go() -> None:
+def test_cycles_are_collected_after_many_brokers_were_not_released() -> None:
     objects = FrozenObjects()
     circle, stuck = frozen_circle(objects), Circle()
     for _ in range(STUCK + 5):

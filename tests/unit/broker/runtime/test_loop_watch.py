@@ -67,7 +67,7 @@ def test_ticks_are_few_while_no_requests_come(scene: Scene) -> None:
     assert scene.ticks > 11 + 20
 
 
-def test_what_takes_long_is_counted_by_its_name(scene: Scene) -> None:
+def test_long_work_is_counted_by_its_name(scene: Scene) -> None:
     for time_s in (0.004, 0.010, 0.030):
         scene.watch.record_duration("CreateTopics", time_s)
     found = scene.watch.blocking["CreateTopics"]
@@ -75,7 +75,7 @@ def test_what_takes_long_is_counted_by_its_name(scene: Scene) -> None:
     assert found.total_s == pytest.approx(0.040)
 
 
-def test_what_never_takes_long_has_no_entry(scene: Scene) -> None:
+def test_work_that_is_never_long_has_no_entry(scene: Scene) -> None:
     scene.watch.record_duration("Produce", LONG_S / 2)
     assert scene.watch.blocking == {}
 

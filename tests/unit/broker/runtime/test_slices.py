@@ -55,7 +55,7 @@ def test_others_get_their_turn_after_each_slice() -> None:
     assert visited(SLICE_S * 1.5) == ["a", "other", "b", "other"]
 
 
-def test_however_many_visit_others_get_their_turn_after_each_slice_of_one() -> None:
+def test_other_work_gets_a_turn_after_each_slice_of_many_visits() -> None:
     """Checks that other work gets a turn after each slice, although many visits run at the same time. For example, each
     of 200 open pages lists all topics once a second."""
     happened: list[str] = []
@@ -76,7 +76,7 @@ def test_however_many_visit_others_get_their_turn_after_each_slice_of_one() -> N
     assert not any(pair == ("item", "item") for pair in pairwise(happened))
 
 
-def test_what_fits_into_one_slice_is_one_turn() -> None:
+def test_a_visit_that_fits_into_one_slice_takes_one_turn() -> None:
     assert visited(SLICE_S / 3) == ["a", "b", "other", "other"]
 
 
@@ -87,7 +87,7 @@ def counted(entries: int, looked_at: list[int]) -> Steps[str]:
     return "all"
 
 
-async def test_a_handler_in_slices_answers_at_once_what_takes_one_of_them() -> None:
+async def test_a_sliced_handler_answers_at_once_if_one_slice_is_enough() -> None:
     assert sliced(counted)(ENTRIES_PER_SLICE - 1, []) == "all"
 
 
@@ -103,7 +103,7 @@ async def test_others_are_served_after_each_slice_of_a_long_request() -> None:
     assert max(after - before for before, after in pairwise(seen)) <= ENTRIES_PER_SLICE
 
 
-async def test_however_many_long_requests_there_are_each_turn_has_a_slice_of_one_and_one_of_beginnings() -> None:
+async def test_each_turn_runs_at_most_two_slices_of_long_requests() -> None:
     looked_at: list[int] = []
     replies = [sliced(counted)(4 * ENTRIES_PER_SLICE, looked_at) for _ in range(3 * MAX_LONG_REQUESTS)]
     seen = [len(looked_at)]
@@ -114,7 +114,7 @@ async def test_however_many_long_requests_there_are_each_turn_has_a_slice_of_one
     assert max(after - before for before, after in pairwise(seen)) <= 2 * ENTRIES_PER_SLICE
 
 
-async def test_a_request_that_ends_takes_the_turn_of_no_other() -> None:
+async def test_a_request_that_ends_does_not_cost_another_request_its_turn() -> None:
     order: list[str] = []
 
     def noted(name: str, slices: int) -> Steps[str]:
@@ -244,7 +244,7 @@ async def test_a_handler_in_slices_ends_when_the_client_has_gone() -> None:
     assert len(looked_at) == ENTRIES_PER_SLICE
 
 
-async def test_what_fails_in_a_later_slice_is_answered_so() -> None:
+async def test_an_error_in_a_later_slice_fails_the_response() -> None:
     def fails() -> Steps[str]:
         yield from counted(2 * ENTRIES_PER_SLICE, [])
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -301,7 +301,7 @@ async def test_others_have_a_turn_after_each_slice() -> None:
     assert done.count("a") == 3
 
 
-async def test_what_fails_in_a_slice_is_raised() -> None:
+async def test_an_error_in_a_slice_is_raised() -> None:
     def fails() -> Steps[None]:
         yield
         raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -38,7 +38,7 @@ def test_a_coroutine_that_does_not_wait_gives_its_answer_at_once() -> None:
     assert start_coroutine(doubled(answer)) == 42
 
 
-def test_what_it_raises_before_it_waits_is_raised() -> None:
+def test_an_error_before_the_first_wait_is_raised_directly() -> None:
     with pytest.raises(KafkaError):
         start_coroutine(doubled(refused()))
 
@@ -52,7 +52,7 @@ def test_a_coroutine_that_waits_goes_on_when_the_answer_is_there() -> None:
     assert reply.outcome() == 42
 
 
-def test_it_may_wait_many_times_for_answers_that_are_there_or_not() -> None:
+def test_a_coroutine_may_await_many_resolved_and_pending_answers() -> None:
     answers: list[Deferred[int]] = [Deferred() for _ in range(1_000)]
     for answer in answers[::2]:
         answer.resolve(1)
@@ -67,7 +67,7 @@ def test_it_may_wait_many_times_for_answers_that_are_there_or_not() -> None:
     assert reply.outcome() == 1_000
 
 
-def test_an_error_after_a_wait_is_the_answers() -> None:
+def test_an_error_after_a_wait_fails_the_deferred() -> None:
     answer: Deferred[int] = Deferred()
     reply = start_coroutine(doubled(answer))
     answer.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
@@ -77,7 +77,7 @@ def test_an_error_after_a_wait_is_the_answers() -> None:
 
 
 @pytest.mark.parametrize("ends_with_client", [True, False])
-def test_a_client_that_goes_away_ends_a_coroutine_only_if_asked_to(ends_with_client: bool) -> None:
+def test_a_disconnect_cancels_a_coroutine_only_if_requested(ends_with_client: bool) -> None:
     answer: Deferred[int] = Deferred()
     left = []
 
@@ -96,7 +96,7 @@ def test_a_client_that_goes_away_ends_a_coroutine_only_if_asked_to(ends_with_cli
     assert left == (["cleaned up"] if ends_with_client else ["came to its end", "cleaned up"])
 
 
-def test_it_may_wait_for_the_event_loop_too() -> None:
+def test_a_coroutine_may_await_the_event_loop_too() -> None:
     async def read() -> int:
         await asyncio.sleep(0)
         return await asyncio.get_running_loop().run_in_executor(None, lambda: 42)
@@ -112,7 +112,7 @@ def test_it_may_wait_for_the_event_loop_too() -> None:
     assert asyncio.run(answered()) == 42
 
 
-def test_of_several_answers_each_is_there_or_is_its_refusal() -> None:
+def test_wait_for_all_returns_each_answer_or_its_error() -> None:
     later: Deferred[int] = Deferred()
     answers: list[NowOrLater[int]] = [1, refused(), later]
     reply = start_coroutine(wait_for_all(answers))
@@ -123,7 +123,7 @@ def test_of_several_answers_each_is_there_or_is_its_refusal() -> None:
     assert isinstance(second, KafkaError)
 
 
-def test_the_last_answer_to_come_ends_the_wait_and_the_order_is_that_of_the_questions() -> None:
+def test_wait_for_all_ends_with_the_last_answer_and_keeps_the_order() -> None:
     first, last = Deferred[str](), Deferred[str]()
     answers: list[NowOrLater[str]] = [first, "b", last]
     reply = start_coroutine(wait_for_all(answers))
@@ -134,7 +134,7 @@ def test_the_last_answer_to_come_ends_the_wait_and_the_order_is_that_of_the_ques
     assert reply.outcome() == ["a", "b", "c"]
 
 
-def test_a_bug_is_nobodys_answer_and_does_not_leave_the_question_open() -> None:
+def test_wait_for_all_raises_an_unexpected_exception() -> None:
     broken: Deferred[str] = Deferred()
     answers: list[NowOrLater[str]] = [broken]
     reply = start_coroutine(wait_for_all(answers))
@@ -144,7 +144,7 @@ def test_a_bug_is_nobodys_answer_and_does_not_leave_the_question_open() -> None:
         reply.outcome()
 
 
-def test_what_is_there_has_arrived_and_what_is_not_is_waited_for() -> None:
+def test_wait_for_answer_returns_a_value_at_once_and_waits_for_a_deferred() -> None:
     later: Deferred[int] = Deferred()
     answer: NowOrLater[int] = later
     assert start_coroutine(wait_for_answer(2)) == 2
@@ -154,7 +154,7 @@ def test_what_is_there_has_arrived_and_what_is_not_is_waited_for() -> None:
     assert reply.outcome() == 3
 
 
-def test_a_coroutine_may_be_had_as_a_deferred_whether_it_waits_is_done_or_has_failed() -> None:
+def test_start_deferred_returns_a_deferred_in_every_state_of_the_coroutine() -> None:
     there, later = Deferred[int](), Deferred[int]()
     there.resolve(1)
     assert start_deferred(doubled(there)).outcome() == 2
@@ -206,7 +206,7 @@ def test_time_can_be_waited_for() -> None:
     assert reply.outcome()
 
 
-def test_who_waits_is_told_when_the_answer_comes() -> None:
+def test_when_done_calls_back_when_the_answer_arrives() -> None:
     deferred: Deferred[str] = Deferred()
     told: list[object] = []
     deferred.when_done(lambda done: told.append(done.outcome()))
@@ -215,7 +215,7 @@ def test_who_waits_is_told_when_the_answer_comes() -> None:
     assert told == ["answer"]
 
 
-def test_who_comes_after_the_answer_is_told_at_once() -> None:
+def test_when_done_calls_back_at_once_if_the_answer_is_there() -> None:
     deferred: Deferred[NoResponse] = Deferred()
     deferred.resolve(NO_RESPONSE)
     told: list[object] = []
@@ -239,7 +239,7 @@ def test_a_second_answer_is_a_bug() -> None:
         deferred.resolve("two")
 
 
-def test_a_client_that_goes_away_is_heard_of_once_and_the_answer_may_still_be_given() -> None:
+def test_a_disconnect_is_reported_once_and_the_deferred_may_still_be_resolved() -> None:
     deferred: Deferred[str] = Deferred()
     heard: list[int] = []
     deferred.on_disconnect(lambda: heard.append(1))
@@ -249,7 +249,7 @@ def test_a_client_that_goes_away_is_heard_of_once_and_the_answer_may_still_be_gi
     deferred.resolve("for nobody")
 
 
-def test_a_client_that_goes_away_after_the_answer_is_not_heard_of() -> None:
+def test_a_disconnect_after_the_answer_is_not_reported() -> None:
     deferred: Deferred[str] = Deferred()
     heard: list[int] = []
     deferred.on_disconnect(lambda: heard.append(1))
@@ -258,7 +258,7 @@ def test_a_client_that_goes_away_after_the_answer_is_not_heard_of() -> None:
     assert heard == []
 
 
-def test_what_is_settled_with_a_refusal_has_failed_with_anything_else_is_resolved() -> None:
+def test_complete_fails_with_an_error_and_resolves_with_any_other_value() -> None:
     refused, answered = Deferred[str](), Deferred[str]()
     refused.complete(KafkaError(ErrorCode.NOT_COORDINATOR))
     answered.complete("fine")
@@ -267,7 +267,7 @@ def test_what_is_settled_with_a_refusal_has_failed_with_anything_else_is_resolve
         refused.outcome()
 
 
-def test_an_answer_that_is_there_can_be_had_now() -> None:
+def test_now_or_later_returns_the_value_once_it_is_resolved() -> None:
     waits: Deferred[str] = Deferred()
     assert waits.now_or_later() is waits
     waits.resolve("now")

@@ -25,7 +25,7 @@ async def test_the_job_runs_in_another_thread_and_its_end_on_the_loop() -> None:
     assert worked_in != ended_in
 
 
-async def test_what_a_job_raises_comes_out_of_its_outcome() -> None:
+async def test_the_result_of_a_job_raises_its_exception() -> None:
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 1)
     ended: asyncio.Future[JobResult[int]] = loop.create_future()
@@ -141,7 +141,7 @@ async def test_every_job_runs_while_threads_come_and_go() -> None:
     assert sorted(done) == list(range(JOBS))
 
 
-async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> None:
+async def test_the_callbacks_of_several_jobs_run_in_one_turn_of_the_loop() -> None:
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 2, now_s=lambda: 0.0)
     turns: list[object] = []
@@ -162,7 +162,7 @@ async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> No
     assert len(set(map(id, turns))) == 1
 
 
-async def test_what_takes_long_after_jobs_happens_in_several_turns() -> None:
+async def test_long_callbacks_of_jobs_run_in_several_turns() -> None:
     """Checks that other requests are served between the ends of jobs if each end takes long. For example, 500 long
     responses may each take some milliseconds to send."""
     loop = asyncio.get_running_loop()
@@ -233,13 +233,13 @@ async def test_jobs_are_done_where_the_system_has_no_thread_left() -> None:
     workers.close()
 
 
-def test_workers_here_need_no_loop() -> None:
+def test_workers_here_runs_jobs_without_a_loop() -> None:
     ended: list[int] = []
     WorkersHere().run(threading.get_ident, lambda outcome: ended.append(outcome.result()))
     assert ended == [threading.get_ident()]
 
 
-def test_what_waits_to_be_opened_has_a_bound_and_gives_its_place_back() -> None:
+def test_bytes_that_wait_for_decompression_are_bounded_and_released() -> None:
     workers = ManualWorkers()
     decompression_workers = DecompressionWorkers(workers, max_bytes=100)
     ended: list[JobResult[int]] = []

@@ -73,7 +73,7 @@ def test_text_and_chunks_and_slices_are_taken_as_they_are() -> None:
     assert read_records(batch.data)["value"].to_pylist() == [b"one", b"two", b"three"]
 
 
-def test_more_rows_than_are_joined_at_once() -> None:
+def test_more_rows_than_one_join_handles_are_encoded() -> None:
     count = 100_000
     values = pa.array([b"%0100d" % number for number in range(count)])
     data = b"".join(batch.data for batch in encode(values, pa.array(range(count)), batch_bytes=65_536))

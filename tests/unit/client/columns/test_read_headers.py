@@ -42,7 +42,7 @@ def test_rows_are_the_headers() -> None:
     ]
 
 
-def test_nothing_has_no_rows() -> None:
+def test_empty_bytes_have_no_rows() -> None:
     assert read_headers(b"").num_rows == 0
     assert read_headers(b"\0" * 20).num_rows == 0
 

@@ -217,7 +217,7 @@ def test_aborted_transactions_are_left_out_up_to_their_marker() -> None:
 
 @needs_oracle
 @pytest.mark.parametrize("name", directories())
-def test_logs_that_kafka_wrote_are_read_the_same_both_ways(name: str, tmp_path: Path) -> None:
+def test_logs_that_kafka_wrote_give_the_same_rows_in_columns_and_one_by_one(name: str, tmp_path: Path) -> None:
     for path in sorted(unpack(name, tmp_path).glob("*/*.log")):
         data = path.read_bytes().rstrip(b"\0") if name == "unclean-torn" else path.read_bytes()
         expected = one_by_one(data)

@@ -66,7 +66,7 @@ def test_rates_cover_the_window_before_and_the_current_one(clock: Seconds) -> No
     assert (read(sensor).average(), read(sensor).largest()) == (45, 60)
 
 
-def test_what_is_older_than_two_windows_counts_in_the_total_only(clock: Seconds) -> None:
+def test_values_older_than_two_windows_count_only_in_the_total(clock: Seconds) -> None:
     sensor = Sensor(clock)
     sensor.record(60)
     clock.now_s += 40

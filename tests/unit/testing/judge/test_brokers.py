@@ -37,18 +37,18 @@ def clients(*requests: tuple[Message, int]) -> int:
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, Message) else str(each),
 )
-def test_a_broker_is_no_client(request_: Message, version: int) -> None:
+def test_a_broker_is_not_a_client(request_: Message, version: int) -> None:
     assert clients((request_, version)) == 0
 
 
 @pytest.mark.parametrize("version", [12, 17])
-def test_a_consumer_is_one(version: int) -> None:
+def test_a_consumer_is_a_client(version: int) -> None:
     assert clients((FetchRequest(), version)) == 1
 
 
-def test_an_admin_client_that_aborts_a_transaction_is_one() -> None:
+def test_an_admin_client_that_aborts_a_transaction_is_a_client() -> None:
     assert clients((DescribeProducersRequest(topics=[]), 0), (WriteTxnMarkersRequest(), 1)) == 1
 
 
-def test_a_producer_below_transaction_version_2_is_one() -> None:
+def test_a_producer_below_transaction_version_2_is_a_client() -> None:
     assert clients((AddPartitionsToTxnRequest(v3_and_below_transactional_id="t"), 3)) == 1

@@ -27,7 +27,7 @@ def produced() -> Iterator[RecordingEntry]:
         yield RecordingEntry(Kind.UNANSWERED, 1, number, number)
 
 
-def test_records_are_not_kept_and_a_proof_tells_their_size() -> None:
+def test_records_are_not_stored_and_a_proof_has_only_their_size() -> None:
     tracemalloc.start()
     try:
         judging = judge(produced)

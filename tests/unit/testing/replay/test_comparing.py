@@ -90,7 +90,7 @@ def test_a_field_that_the_version_has_not_is_not_compared() -> None:
     assert paths(EndTxnResponse(producer_epoch=3), EndTxnResponse(producer_epoch=4), 5) == ["producerEpoch"]
 
 
-def test_how_many_of_the_records_come_is_open_but_not_what_they_are_or_whether_there_are_any() -> None:
+def test_the_number_of_fetched_records_may_differ_but_not_their_content() -> None:
     place = "responses[].partitions[].records"
     assert paths(fetched(b"a", b"b"), fetched(b"a"), 12) == []
     assert paths(fetched(b"a"), fetched(b"x"), 12) == [place]
@@ -111,7 +111,7 @@ def test_a_request_is_sent_with_live_ids_also_in_its_batches() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "is_raced"), [(Api.FETCH, Api.PRODUCE, True), (Api.FETCH, Api.HEARTBEAT, False)]
 )
-def test_what_was_written_meanwhile_explains_another_answer(one: Api, other: Api, is_raced: bool) -> None:
+def test_a_write_during_a_request_explains_a_different_response(one: Api, other: Api, is_raced: bool) -> None:
     for first, second in ((1, 2), (2, 1)):
         in_flight = RequestsInFlight()
         in_flight.begin(first, one if first == 1 else other)

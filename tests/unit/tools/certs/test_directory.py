@@ -59,7 +59,7 @@ def test_a_certificate_that_expires_soon_is_renewed(tmp_path: Path) -> None:
     assert filled(tmp_path, "kate", now=NOW + timedelta(days=76)).new == ("server", "client-kate")
 
 
-def test_what_was_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
+def test_lost_or_damaged_files_are_issued_again(tmp_path: Path) -> None:
     filled(tmp_path, "kate", "bob")
     (tmp_path / "server.pem").write_text("junk")
     (tmp_path / "client-kate.p12").unlink()
@@ -82,7 +82,7 @@ def test_an_authority_that_cannot_be_used_is_not_overwritten(tmp_path: Path) -> 
     assert contents(tmp_path) == before
 
 
-def test_an_authority_that_has_expired_is_said_to_be(tmp_path: Path) -> None:
+def test_an_expired_authority_is_reported(tmp_path: Path) -> None:
     filled(tmp_path)
     with pytest.raises(CannotIssue, match="has expired"):
         filled(tmp_path, now=NOW + timedelta(days=4000))

@@ -63,7 +63,7 @@ def test_a_program_takes_the_place_of_the_entry_point() -> None:
     assert run("sh", "-c", "echo $0 is $PPID; exit 7", "x").returncode == 7
 
 
-def test_a_word_that_is_neither_is_explained() -> None:
+def test_an_unknown_word_is_explained() -> None:
     done = run("topcis", "list")
     assert done.returncode == SHELL_NOT_FOUND
     assert (

@@ -33,7 +33,7 @@ def settings(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING) -> 
     return config.given_settings
 
 
-def test_with_nothing_said_the_image_has_defaults_of_its_own() -> None:
+def test_without_settings_the_image_has_its_own_defaults() -> None:
     found = settings({})
     assert found["listeners"] == "PLAINTEXT://:9092"
     assert found["log.dirs"] == DATA_DIRECTORY
@@ -43,7 +43,7 @@ def test_with_nothing_said_the_image_has_defaults_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("variable", DEFAULTS)
-def test_what_is_given_wins_over_a_default_in_the_environment_and_in_the_file(variable: str) -> None:
+def test_the_environment_and_the_file_override_defaults_of_the_image(variable: str) -> None:
     setting = next(iter(settings_of_environment({variable: ""})))
     value = {"KAFKA_LISTENERS": "PLAINTEXT://:1", "KAFKA_ODRADEK_ADVERTISE": "listeners"}.get(variable, "given")
     assert settings({variable: value})[setting] == value

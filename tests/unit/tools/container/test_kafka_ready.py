@@ -17,7 +17,7 @@ from odradek.tools.container.kafka_tools import Unsupported
         ),
     ],
 )
-def test_it_waits_until_the_broker_answers(words: str, command: str) -> None:
+def test_kafka_ready_becomes_a_command_that_waits_for_the_broker(words: str, command: str) -> None:
     found = translated(words.split())
     assert found == command.split()
     parser(found[0]).parse_args(found)

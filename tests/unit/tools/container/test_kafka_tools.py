@@ -177,7 +177,7 @@ def test_options_without_a_counterpart_are_refused(script: str, why: str) -> Non
         translated(tool, words)
 
 
-def test_the_image_has_a_script_for_each_of_them() -> None:
+def test_the_image_has_a_script_for_each_tool() -> None:
     for tool in TOOLS:
         script = SCRIPTS / f"{tool}.sh"
         assert script.stat().st_mode & 0o111

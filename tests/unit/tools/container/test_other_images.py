@@ -38,13 +38,13 @@ def completed(found: MappedEnvironment) -> Environment:
     return complete(found.variables, {}, read_secret=lambda name: f"secret of {name}")
 
 
-def test_there_are_ten_of_each_kind() -> None:
+def test_there_are_ten_environments_of_each_image() -> None:
     kinds = [kind for kind, _ in SHAPES]
     assert {kind: kinds.count(kind) for kind in kinds} == {"bitnami-kafka": 10, "confluent-local": 10, "cp-kafka": 10}
 
 
 @pytest.mark.parametrize(("kind", "shape"), SHAPES, ids=[f"{kind}: {shape['name']}" for kind, shape in SHAPES])
-def test_an_environment_gives_the_settings_that_it_gave_there(kind: str, shape: dict[str, Any]) -> None:
+def test_an_environment_produces_the_same_settings_as_in_its_own_image(kind: str, shape: dict[str, Any]) -> None:
     found = mapped(shape["environment"], files=shape.get("files", ()))
     config, warnings = configure({}, completed(found).variables, {})
     expected = shape["settings"]

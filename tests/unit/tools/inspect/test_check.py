@@ -116,7 +116,7 @@ def test_epochs_do_not_go_back(log: WrittenLog) -> None:
     assert kinds(log)[:2] == [Flaw.LEADER_EPOCH, Flaw.PRODUCER_EPOCH]
 
 
-def test_markers_of_a_deposed_coordinator(tmp_path: Path) -> None:
+def test_a_marker_of_a_deposed_coordinator_is_found(tmp_path: Path) -> None:
     log = WrittenLog(tmp_path / "data")
     for coordinator_epoch in (3, 2):
         log.append(1, producer_id=PRODUCER, transactional=True)
@@ -124,7 +124,7 @@ def test_markers_of_a_deposed_coordinator(tmp_path: Path) -> None:
     assert [(each.kind, each.offset) for each in found(log)] == [(Flaw.COORDINATOR_EPOCH, 3)]
 
 
-def test_a_transaction_with_two_outcomes(log: WrittenLog, tmp_path: Path) -> None:
+def test_a_transaction_with_two_outcomes_is_found(log: WrittenLog, tmp_path: Path) -> None:
     other = WrittenLog(tmp_path / "data", partition=1)
     other.transaction(PRODUCER, commit=True)
     assert kinds(log) == []
@@ -194,7 +194,7 @@ def test_preallocated_zeros_are_a_note(log: WrittenLog) -> None:
     assert kinds(log) == [Flaw.TAIL]
 
 
-def test_a_header_that_contradicts_itself(log: WrittenLog) -> None:
+def test_a_header_that_contradicts_itself_is_found(log: WrittenLog) -> None:
     log.write(changed(good_batch(2), base_offset=16, leader_epoch=0, record_count=5))
     assert kinds(log) == [Flaw.COUNT]
 
@@ -233,7 +233,9 @@ def spoil_snapshot(log: WrittenLog) -> Path:
         (spoil_snapshot, Flaw.SNAPSHOT),
     ],
 )
-def test_files_beside_the_log(log: WrittenLog, spoil: Callable[[WrittenLog], Path], kind: Flaw) -> None:
+def test_damage_in_files_beside_the_log_is_found(
+    log: WrittenLog, spoil: Callable[[WrittenLog], Path], kind: Flaw
+) -> None:
     path = spoil(log)
     assert [(each.kind, each.path) for each in found(log)] == [(kind, path)]
 
@@ -254,7 +256,7 @@ def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
 
 @needs_oracle
 @pytest.mark.parametrize("name", directories())
-def test_what_kafka_wrote_is_sound(name: str, tmp_path: Path) -> None:
+def test_directories_that_kafka_wrote_have_no_findings(name: str, tmp_path: Path) -> None:
     report = check(partitions_at(unpack(name, tmp_path)))
     kinds = {each.kind for each in report.findings}
     assert kinds == (
@@ -280,7 +282,7 @@ def test_the_command_prints_findings_and_advice_and_ends_with_1(
     assert read["partitions"][0]["lastStableOffset"] == 18
 
 
-def test_a_directory_without_logs_and_an_unknown_topic_are_told(
+def test_a_directory_without_logs_and_an_unknown_topic_are_reported(
     log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "nothing").mkdir()

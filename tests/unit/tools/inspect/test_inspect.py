@@ -72,32 +72,32 @@ def test_records_stand_behind_their_batch_opened_when_they_are_compressed(tmp_pa
     assert found[2] | {"compression": "gzip", "baseOffset": 1, "lastOffset": 2} == found[2]
 
 
-def test_text_that_is_none_is_shown_as_base64(tmp_path: Path) -> None:
+def test_values_that_are_not_text_are_shown_as_base64(tmp_path: Path) -> None:
     path = file(tmp_path, f"t-0/{SEGMENT}", batch(0, b"\xff\x00"))
     assert rows(path)[1]["value"] == {"base64": "/wA="}
     assert "value=base64:/wA=" in text(path)[2]
 
 
-def test_long_values_are_cut_for_people_unless_they_want_all(tmp_path: Path) -> None:
+def test_long_values_are_truncated_in_text_unless_full_output_is_requested(tmp_path: Path) -> None:
     path = file(tmp_path, f"t-0/{SEGMENT}", batch(0, b"x" * 1_000))
     assert "(1002 characters, --full shows them)" in text(path)[2]
     assert "x" * 1_000 in text(path, is_full=True)[2]
     assert rows(path)[1]["value"] == "x" * 1_000
 
 
-def test_people_are_not_told_of_a_batch_what_it_does_not_have(tmp_path: Path) -> None:
+def test_the_text_output_omits_unset_fields_of_a_batch(tmp_path: Path) -> None:
     line = text(file(tmp_path, f"t-0/{SEGMENT}", batch(0, b"one")))[1]
     assert "baseOffset=0 lastOffset=0 count=1" in line
     assert "isValid=true" in line
     assert not any(word in line for word in ("producerId", "baseSequence", "isTransactional", "isControl"))
 
 
-def test_batches_alone_can_be_asked_for(tmp_path: Path) -> None:
+def test_batches_can_be_shown_without_records(tmp_path: Path) -> None:
     path = file(tmp_path, f"t-0/{SEGMENT}", batch(0, b"one"), batch(1, b"two"))
     assert [line.split()[1] for line in text(path, with_records=False)[1:]] == ["batch", "batch"]
 
 
-def test_markers_and_leader_changes_are_said_in_words(tmp_path: Path) -> None:
+def test_markers_and_leader_changes_are_decoded(tmp_path: Path) -> None:
     marker = marker_batch(producer_id=7, producer_epoch=1, is_commit=True, coordinator_epoch=4, timestamp_ms=5)
     leader = leader_change_batch(leader_id=1, voter_ids=[1], timestamp_ms=5, base_offset=1, leader_epoch=2)
     path = file(tmp_path, f"t-0/{SEGMENT}", marker, leader)
@@ -185,7 +185,7 @@ def test_checkpoints_and_properties_are_split_and_named(tmp_path: Path) -> None:
     assert rows(clean)[0]["brokerEpoch"] == 12
 
 
-def test_requests_say_what_they_are_and_responses_have_to_be_told(tmp_path: Path) -> None:
+def test_requests_are_decoded_by_their_header_and_responses_by_an_option(tmp_path: Path) -> None:
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     requests = file(tmp_path, "asked", request_bytes(asked, 9, 5, "me"), request_bytes(asked, 1, 6, None))
     first, second = rows(requests, kind="request")
@@ -265,7 +265,7 @@ def test_requests_say_what_they_are_and_responses_have_to_be_told(tmp_path: Path
         ("t-0/quorum-state", b"3", 0, "the file is not a JSON object"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_place(
+def test_damage_is_reported_with_its_position(
     name: str, data: bytes, at: int, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = file(tmp_path, name, data)
@@ -277,7 +277,7 @@ def test_what_cannot_be_read_is_named_with_its_place(
     assert (damages[0]["at"], str(damages[0]["reason"])[: len(reason)]) == (at, reason)
 
 
-def test_behind_a_batch_with_a_wrong_crc_reading_goes_on(tmp_path: Path) -> None:
+def test_reading_continues_after_a_batch_with_a_wrong_crc(tmp_path: Path) -> None:
     damaged = batch(0, b"one")
     damaged[HEADER_BYTES - 20] ^= 1  # changes the base sequence of the batch
     found = rows(file(tmp_path, f"t-0/{SEGMENT}", damaged, batch(1, b"two")))
@@ -302,7 +302,7 @@ def test_a_frame_cut_short_is_damage_wherever_it_is_cut(cut: int, tmp_path: Path
 # The command
 
 
-def test_of_a_directory_all_known_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_known_files_of_a_directory_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file(tmp_path, f"t-0/{SEGMENT}", batch(0, b"one"))
     file(tmp_path, "t-0/notes.txt", b"mine")
     file(tmp_path, ".lock")

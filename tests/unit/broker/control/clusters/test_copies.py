@@ -39,7 +39,7 @@ def test_a_copy_replaces_whatever_was_in_its_place(tmp_path: Path) -> None:
     assert held(there) == held(source)
 
 
-def test_what_was_changed_while_it_was_copied_is_as_in_the_turn_of_the_copy(tmp_path: Path) -> None:
+def test_files_that_change_while_they_are_copied_are_copied_again_in_one_turn(tmp_path: Path) -> None:
     source = filled(
         tmp_path / "source", {"a-0/log": b"1", "b-0/log": b"2", "b-0/other": b"3", "c-0/log": b"4", "point": b"5"}
     )
@@ -62,7 +62,7 @@ def test_what_was_changed_while_it_was_copied_is_as_in_the_turn_of_the_copy(tmp_
     assert held(tmp_path / "copy") == held(source)
 
 
-def test_what_comes_after_the_turn_of_the_copy_is_not_in_it(tmp_path: Path) -> None:
+def test_changes_after_the_turn_of_the_copy_are_not_in_the_copy(tmp_path: Path) -> None:
     source = filled(tmp_path / "source", {"log": b"before", "other": b"1"})
 
     def go_on() -> None:

@@ -85,7 +85,7 @@ def files(cluster: Cluster) -> list[str]:
 
 
 @pytest.mark.parametrize("call", ["crash", "rewind", "checkpoint", "fork"])
-async def test_a_cluster_whose_files_cannot_be_copied_is_what_it_was(scene: Scene, call: str) -> None:
+async def test_a_cluster_whose_files_cannot_be_copied_stays_unchanged(scene: Scene, call: str) -> None:
     cluster = await scene.clusters.create({}, None, None)
     await scene.clusters.checkpoint(cluster.id, "empty")
     wire = await asyncio.to_thread(connected, cluster)
@@ -119,7 +119,7 @@ async def test_a_crash_that_fails_once_clients_are_cut_off_leaves_a_cluster_that
     await asyncio.to_thread(again.close)
 
 
-async def test_a_cluster_that_was_stopped_so_can_be_deleted(scene: Scene) -> None:
+async def test_a_cluster_whose_crash_failed_can_be_deleted(scene: Scene) -> None:
     cluster = await scene.clusters.create({}, None, None)
     await scene.refused("late", scene.clusters.crash(cluster.id))
     await scene.clusters.delete(cluster.id)

@@ -77,7 +77,7 @@ def occurrence_of(request: Message, **about: object) -> Occurrence:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_field_and_what_is_allowed(
+def test_an_invalid_rule_is_refused_with_its_field_and_the_allowed_values(
     told: dict[str, object], field: str, words: str
 ) -> None:
     with pytest.raises(Problem, match=words) as refused:
@@ -98,7 +98,7 @@ def test_a_rule_finds_transactional_ids_and_comparisons() -> None:
     assert not commits.count_match(occurrence_of(EndTxnRequest(transactional_id="u", committed=True)))
 
 
-def test_a_null_meets_no_order() -> None:
+def test_a_null_never_satisfies_an_order_comparison() -> None:
     old = rule(match={"api": "ConsumerGroupHeartbeat", "when": "RackId < 3"})
     assert not old.count_match(occurrence_of(ConsumerGroupHeartbeatRequest(rack_id=None)))
 
@@ -115,7 +115,7 @@ def test_a_topic_and_its_partition_are_matched_together() -> None:
     assert not one.count_match(occurrence_of(produce_request("orders", 0)))
 
 
-def test_single_partitions_are_refused_where_that_version_answers_each_of_them() -> None:
+def test_a_rule_for_single_partitions_requires_a_version_that_answers_each_of_them() -> None:
     do = {"error": "NOT_COORDINATOR", "partitions": [0]}
     topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
     old = OffsetFetchRequest(group_id="g", topics=topics)
@@ -128,7 +128,7 @@ def test_single_partitions_are_refused_where_that_version_answers_each_of_them()
     assert not rule(do=do).count_match(replace(occurrence_of(grouped), version=8))
 
 
-def test_a_topic_is_known_by_its_id() -> None:
+def test_a_rule_for_a_topic_matches_requests_by_topic_id() -> None:
     request = FetchRequest(topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[FetchPartition(partition=2)])])
     assert rule(match={"topic": "orders", "partition": 2}).count_match(occurrence_of(request))
 
@@ -169,7 +169,7 @@ def test_versions_are_known_before_the_request_is_decoded() -> None:
     assert not new.may_match(ApiKey.FETCH, 5)
 
 
-def test_a_rule_acts_on_its_api_and_versions_only_whatever_others_ask_for() -> None:
+def test_a_rule_matches_only_its_api_and_versions() -> None:
     request = occurrence_of(EndTxnRequest(transactional_id="t"))
     assert not rule(match={"api": "Produce"}).count_match(request)
     assert not rule(match={"api": "EndTxn", "versions": "1+"}).count_match(request)
@@ -289,7 +289,9 @@ ZERO = "A" * 22
         ({"Topics[0].TopicId": ZERO}, 9, "version 9 of the answer has no topicId"),
     ],
 )
-def test_an_edit_says_what_this_answer_lacks(edit: dict[str, object], version: int, words: str) -> None:
+def test_the_error_of_an_edit_names_the_part_that_the_response_lacks(
+    edit: dict[str, object], version: int, words: str
+) -> None:
     (one,) = rule(match={"api": "Metadata"}, at="applied", do={"edit": edit}).do.edits
     with pytest.raises(EditNotApplied, match=words):
         one.apply(MetadataResponse(topics=list(TOPICS)), version)
@@ -323,7 +325,7 @@ def test_a_field_that_an_old_version_lacks_is_left_out_beside_others() -> None:
         apply_edits(alone.do.edits, answer, 9)
 
 
-def test_a_hit_is_taken_back_where_the_edit_cannot_be_made() -> None:
+def test_a_hit_is_not_counted_if_the_edit_cannot_be_made() -> None:
     one = rule(match={"api": "EndTxn"}, at="applied", do={"edit": {"ErrorCode": 51}}, times=1)
     request = occurrence_of(EndTxnRequest(transactional_id="t"))
     assert one.count_match(request)

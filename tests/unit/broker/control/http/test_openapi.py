@@ -56,7 +56,7 @@ def test_the_document_names_the_presets_and_their_parameters() -> None:
         assert all(isinstance(defaults[name], kinds[schema["type"]]) for name, schema in known.items())
 
 
-def test_the_document_names_what_a_rule_may_say() -> None:
+def test_the_document_has_every_field_of_a_rule() -> None:
     assert rules.ACTIONS.keys() == ACTIONS
     assert rules.MATCH.keys() == MATCHES
     assert rules.COUNTS.keys() == set(COUNTS)
@@ -66,7 +66,7 @@ def test_the_document_names_what_a_rule_may_say() -> None:
         assert schema["oneOf"] == [rules.RULE, {"type": "array", "items": rules.RULE}]
 
 
-def test_the_document_names_what_a_rule_is_answered_with() -> None:
+def test_the_document_has_every_field_of_a_reported_rule() -> None:
     told = rule_as_json(parse_rule({"do": {"observe": True}}, "n"))
     assert set(rules.REPORTED_RULE["required"]) == told.keys()
     assert rules.REPORTED_RULE["properties"].keys() - rules.RULE["properties"].keys() == {
@@ -78,7 +78,7 @@ def test_the_document_names_what_a_rule_is_answered_with() -> None:
         assert schema == {"type": "array", "items": rules.REPORTED_RULE}
 
 
-def test_the_document_names_what_can_be_waited_for() -> None:
+def test_the_document_has_every_condition_of_wait() -> None:
     assert table.WAIT.body_names == set(KINDS).union(*KINDS.values()) | {"timeout_ms"}
 
 
@@ -96,6 +96,6 @@ def test_the_document_says_how_the_http_server_itself_refuses() -> None:
             assert call["responses"]["default"] == {"$ref": "#/components/responses/Problem"}
 
 
-def test_no_reference_of_the_document_leads_nowhere() -> None:
+def test_every_reference_of_the_document_resolves() -> None:
     named = json.dumps(DOCUMENT).split('"$ref": "#/components/responses/')[1:]
     assert {each.partition('"')[0] for each in named} <= DOCUMENT["components"]["responses"].keys()

@@ -42,7 +42,7 @@ class WatchedTurns:
         self._next.cancel()
 
 
-async def test_a_node_that_stops_or_starts_keeps_nobody_waiting() -> None:
+async def test_a_node_that_stops_or_starts_moves_partitions_in_slices() -> None:
     clusters = Clusters(asyncio.get_running_loop())
     cluster = await clusters.create({}, None, None, 3)
     async with Admin(bootstrap_servers=f"127.0.0.1:{next(iter(cluster.ports.values()))}") as admin:

@@ -49,7 +49,7 @@ def always(seed: int = 0) -> Odd:
     return Odd.of(seed, dict.fromkeys(PERCENT, 100))
 
 
-def test_an_unknown_tag_is_read_over() -> None:
+def test_decoders_skip_the_unknown_tag() -> None:
     body = encode(HeartbeatResponse(throttle_time_ms=7, error_code=27), 4)
     tagged = always().tag(ApiKey.HEARTBEAT, 4, body)
     assert len(tagged) > len(body)
@@ -57,11 +57,11 @@ def test_an_unknown_tag_is_read_over() -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), [(ApiKey.HEARTBEAT, 3), (ApiKey.PRODUCE, 10), (ApiKey.FETCH, 16)])
-def test_answers_that_end_otherwise_get_no_tag(api: ApiKey, version: int) -> None:
+def test_responses_that_do_not_end_in_tagged_fields_get_no_tag(api: ApiKey, version: int) -> None:
     assert not ends_in_tag_count(api, version)
 
 
-def test_an_offset_without_metadata_has_null_in_its_place() -> None:
+def test_empty_offset_metadata_becomes_null() -> None:
     notes = ("", "kept")
     older = OffsetFetchResponseTopic(partitions=[OffsetFetchResponsePartition(metadata=each) for each in notes])
     topic = OffsetFetchResponseTopics(partitions=[OffsetFetchResponsePartitions(metadata=each) for each in notes])
@@ -79,7 +79,7 @@ def metadata() -> MetadataResponse:
     return MetadataResponse(brokers=[MetadataResponseBroker(node_id=each) for each in range(5)], topics=topics)
 
 
-def test_order_changes_and_nothing_else() -> None:
+def test_only_the_order_of_topics_and_partitions_changes() -> None:
     plain, odd = metadata(), metadata()
     always().reshape(odd)
     assert [each.name for each in odd.topics] != [each.name for each in plain.topics]
@@ -102,7 +102,7 @@ def test_brokers_have_another_address_of_the_same_machine() -> None:
     assert sorted(each.host for each in odd.brokers) == ["127.0.0.1", "kafka.example"]
 
 
-def test_api_versions_names_an_api_that_nobody_knows() -> None:
+def test_api_versions_lists_an_unknown_api() -> None:
     odd = ApiVersionsResponse(api_keys=[ApiVersion(api_key=0, max_version=13)])
     always().reshape(odd)
     assert min(each.api_key for each in odd.api_keys) == 0
@@ -112,7 +112,7 @@ def test_api_versions_names_an_api_that_nobody_knows() -> None:
 @pytest.mark.parametrize(
     "kind", [ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse, StreamsGroupHeartbeatResponse]
 )
-def test_a_heartbeat_interval_is_not_longer_than_it_was(
+def test_a_heartbeat_interval_becomes_shorter(
     kind: type[ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse],
 ) -> None:
     odd = kind(heartbeat_interval_ms=5_000)
@@ -129,7 +129,7 @@ def assigned(*partitions: int) -> StreamsGroupHeartbeatResponse:
     return StreamsGroupHeartbeatResponse(active_tasks=tasks, standby_tasks=[], warmup_tasks=[])
 
 
-def test_a_member_of_a_streams_group_is_told_the_same_tasks_again() -> None:
+def test_a_member_of_a_streams_group_gets_the_same_tasks_again() -> None:
     odd, again, of_another = always(), StreamsGroupHeartbeatResponse(), StreamsGroupHeartbeatResponse()
     odd.reshape(assigned(0, 1, 2), streams(0))
     odd.reshape(assigned(0, 1), streams(3))
@@ -141,7 +141,7 @@ def test_a_member_of_a_streams_group_is_told_the_same_tasks_again() -> None:
 
 
 @pytest.mark.parametrize("ends", [(-1, 0), (3, 110)], ids=["left", "fenced"])
-def test_a_member_that_has_lost_its_tasks_is_not_told_them_again(ends: tuple[int, int]) -> None:
+def test_a_member_that_has_lost_its_tasks_does_not_get_them_again(ends: tuple[int, int]) -> None:
     odd, later = always(), StreamsGroupHeartbeatResponse()
     epoch, error = ends
     odd.reshape(assigned(0), streams(0))
@@ -178,7 +178,7 @@ def fetched(records: bytes, aborted: list[AbortedTransaction]) -> PartitionData:
     return partition
 
 
-def test_the_last_of_several_batches_is_cut_and_no_other() -> None:
+def test_only_the_last_of_several_batches_is_cut() -> None:
     batch = bytes(build_batch([NewRecord(None, b"value", 0)]))
     cut = fetched(batch * 2, []).records
     assert isinstance(cut, bytes)
@@ -195,13 +195,13 @@ def test_aborted_transactions_change_their_order_and_none_are_null() -> None:
     assert fetched(b"", []).aborted_transactions is None
 
 
-def test_a_fetch_is_emptied_and_says_how_far_there_are_records() -> None:
+def test_an_emptied_fetch_keeps_its_high_watermark() -> None:
     partition = PartitionData(records=b"records", high_watermark=7)
     always().reshape(FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])]))
     assert (partition.records, partition.high_watermark) == (b"", 7)
 
 
-def test_a_seed_repeats_what_it_does() -> None:
+def test_the_same_seed_repeats_the_same_errors() -> None:
     def codes(seed: int) -> list[ErrorCode | None]:
         odd = Odd.of(seed)
         return [odd.passing_error(ApiKey.END_TXN, EndTxnRequest()) for _ in range(1000)]
@@ -210,13 +210,13 @@ def test_a_seed_repeats_what_it_does() -> None:
     assert 20 < sum(each is not None for each in codes(5)) < 90  # about 5 % of 1,000
 
 
-def test_nothing_is_refused_where_nobody_is_told() -> None:
+def test_a_produce_with_acks_0_is_never_refused() -> None:
     assert always().passing_error(ApiKey.PRODUCE, ProduceRequest(acks=0)) is None
     assert always().passing_error(ApiKey.PRODUCE, ProduceRequest(acks=1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert always().passing_error(ApiKey.CREATE_TOPICS, EndTxnRequest()) is None
 
 
-def test_a_fetch_is_hurried_once() -> None:
+def test_the_wait_of_a_fetch_is_removed_once() -> None:
     request = FetchRequest(max_wait_ms=500)
     odd = always()
     assert odd.remove_wait(request)
@@ -242,7 +242,7 @@ def test_a_new_producer_begins_near_the_last_epoch_but_one_with_a_transactional_
         assert least <= odd.producer_epoch <= (32_766 if least else 0)
 
 
-def test_a_coordinator_is_told_without_a_message() -> None:
+def test_an_empty_error_message_of_a_coordinator_becomes_null() -> None:
     odd = FindCoordinatorResponse(error_message="NONE", coordinators=[Coordinator(error_message="")])
     always().reshape(odd)
     assert [odd.error_message, odd.coordinators[0].error_message] == [None, None]
@@ -265,7 +265,7 @@ def drawn(odd: Odd, *requests: tuple[str, ApiKey]) -> dict[str, list[ErrorCode |
     return found
 
 
-def test_a_seed_does_the_same_whatever_others_ask_meanwhile() -> None:
+def test_a_seed_repeats_for_one_client_whatever_other_clients_send() -> None:
     alone = [("one", ApiKey.END_TXN)] * 50
     others = (("two", ApiKey.END_TXN), ("one", ApiKey.JOIN_GROUP), ("one", ApiKey.END_TXN))
     among = [each for _ in alone for each in others]
@@ -276,7 +276,7 @@ def test_a_seed_does_the_same_whatever_others_ask_meanwhile() -> None:
     assert drawn(Odd.of(8, often), *alone)["one"] != expected
 
 
-def test_what_was_done_last_is_told_with_its_request() -> None:
+def test_the_last_oddities_are_reported_with_their_requests() -> None:
     odd = always()
     first = odd.begin_request(ApiKey.END_TXN, "one", 41)
     odd.begin_request(ApiKey.HEARTBEAT, "two", 42)

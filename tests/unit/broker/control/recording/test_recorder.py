@@ -92,7 +92,7 @@ def peer_of(server: Server, *recorders: Recorder, transport: FakeTransport | Non
     return Peer(server, make_connection=ControlledConnection, transport=transport)
 
 
-async def test_more_than_may_wait_is_written_by_the_loop_itself_in_order_and_whole() -> None:
+async def test_the_loop_writes_blocks_itself_if_too_many_bytes_wait() -> None:
     disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop(), max_waiting_bytes=1000)
     peer = peer_of(server_around(Answers(*[[ANSWER], []] * 50)), recorder)
@@ -135,7 +135,7 @@ async def test_an_answer_has_left_when_nothing_is_unsent_and_never_before_what_c
     assert [entry.exchange for entry in entries if entry.is_behind] == [3, 4]
 
 
-async def test_under_load_a_request_is_held_to_follow_an_answer_only_where_somebody_looked() -> None:
+async def test_under_load_requests_are_marked_unsure_once_the_system_calls_are_used_up() -> None:
     disk, load = CountedWrites(), 2 * MAX_SYSTEM_CALLS
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answers(*[[ANSWER]] * (load + 3))), recorder)
@@ -164,7 +164,7 @@ async def test_an_answer_belongs_to_the_oldest_request_that_has_none() -> None:
     assert answered == [(1, b"1"), (2, b"2")]
 
 
-async def test_answers_to_requests_from_before_the_recording_are_not_in_it() -> None:
+async def test_responses_to_requests_from_before_the_recording_are_not_recorded() -> None:
     disk, early, late = CountedWrites(), DelayedAnswer(), DelayedAnswer()
     server = server_around(Answering(early, late))
     peer = Peer(server, make_connection=ControlledConnection)
@@ -179,7 +179,7 @@ async def test_answers_to_requests_from_before_the_recording_are_not_in_it() -> 
     assert answered == [(1, b"late")]
 
 
-async def test_a_request_that_is_answered_by_hanging_up_is_told_so() -> None:
+async def test_a_connection_that_is_closed_instead_of_a_response_is_recorded() -> None:
     disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answers(None)), recorder)
@@ -189,7 +189,7 @@ async def test_a_request_that_is_answered_by_hanging_up_is_told_so() -> None:
     assert kinds(disk.entries())[1:] == [(Kind.RECEIVED, 1, 1), (Kind.HUNG_UP, 1, 1), (Kind.CLOSED, 1, 0)]
 
 
-async def test_what_is_hung_up_on_before_an_older_request_is_answered_is_told_so() -> None:
+async def test_a_close_instead_of_a_response_is_recorded_before_the_response_to_an_older_request() -> None:
     disk, older = CountedWrites(), DelayedAnswer()
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answering(older, CloseConnection("no more of you"))), recorder)
@@ -257,7 +257,7 @@ async def test_a_judge_that_gets_no_records_decides_as_one_that_gets_them() -> N
     assert verdicts[0]["PRD.1"] == (1, 1)
 
 
-async def test_only_who_keeps_records_has_answers_read_from_files() -> None:
+async def test_only_a_recorder_that_keeps_records_turns_off_sending_from_files() -> None:
     for keeps_records in (True, False):
         server = server_around(Answers([ANSWER]))
         peer = Peer(server, make_connection=ControlledConnection)

@@ -124,7 +124,7 @@ def test_a_jks_store_is_refused_with_the_way_out(own: Path) -> None:
     assert "-deststoretype PKCS12" in refusal(own, **jks, ssl_keystore_password="x")
 
 
-def test_scenario_027_what_cannot_be_used_is_refused_and_the_old_one_stays(own: Path) -> None:
+def test_scenario_027_an_unusable_certificate_is_refused_and_the_old_one_stays(own: Path) -> None:
     config = config_with(own)
     live = ListenerCertificates(config)
     (own / "junk.pem").write_text("junk")

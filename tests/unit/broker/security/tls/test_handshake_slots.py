@@ -3,7 +3,7 @@
 from odradek.broker.security.tls.handshake import HandshakeSlots
 
 
-def test_as_long_as_there_is_room_nobody_has_to_go() -> None:
+def test_no_handshake_is_ended_while_there_is_room() -> None:
     slots: HandshakeSlots[int] = HandshakeSlots(3)
     assert [slots.occupy(key, "a") for key in range(3)] == [None, None, None]
     assert len(slots) == 3
@@ -27,7 +27,7 @@ def test_a_thousand_of_one_address_cannot_keep_another_out() -> None:
         assert slots.occupy(f"more {number}", "bad") != "honest"
 
 
-def test_what_has_ended_makes_room_and_what_was_given_up_ends_without_effect() -> None:
+def test_only_a_handshake_that_holds_a_slot_frees_it_when_it_ends() -> None:
     slots: HandshakeSlots[str] = HandshakeSlots(1)
     slots.occupy("first", "a")
     assert slots.occupy("second", "a") == "first"

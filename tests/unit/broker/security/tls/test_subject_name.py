@@ -54,7 +54,7 @@ def test_the_last_name_comes_first() -> None:
     )
 
 
-def test_the_names_that_rfc_2253_has_words_for() -> None:
+def test_attributes_that_rfc_2253_names_are_written_by_name() -> None:
     assert (
         subject(
             (NameOID.DOMAIN_COMPONENT, "example"),
@@ -97,7 +97,7 @@ def test_an_empty_subject_is_empty() -> None:
     assert subject() == ""
 
 
-def test_what_is_no_certificate_is_refused_wherever_it_is_cut() -> None:
+def test_a_truncated_certificate_is_refused() -> None:
     whole = certificate(part((NameOID.COMMON_NAME, "kate")))
     for length in range(len(whole)):
         with pytest.raises(MalformedCertificate):
@@ -131,6 +131,6 @@ def test_alternative_names_have_their_types() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"", b"\x30\x05\x30", b"\x30\x00"])
-def test_alternative_names_of_what_is_no_certificate_are_refused(bad: bytes) -> None:
+def test_alternative_names_of_an_invalid_certificate_are_refused(bad: bytes) -> None:
     with pytest.raises(MalformedCertificate):
         alternative_names(bad)

@@ -44,12 +44,12 @@ def named(case: Case) -> str:
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.rule not in BROKEN_WITHOUT_AN_ANSWER | KNOWN_FROM_ELSEWHERE], ids=named
 )
-def test_who_has_not_read_an_answer_is_not_held_to_know_it(case: Case) -> None:
+def test_a_client_is_not_blamed_for_a_response_that_it_has_not_read(case: Case) -> None:
     tally = told(case.bad).interleaved().tallies().get(case.rule)
     assert tally is None or tally.broken == 0
 
 
-def test_every_exception_is_one() -> None:
+def test_the_exceptions_are_exactly_the_rules_broken_without_responses() -> None:
     """Checks that the exceptions are exactly the rules that a case breaks even if each request is sent before the
     previous response on its connection arrives."""
     broken = {
@@ -100,7 +100,7 @@ def test_an_abort_gives_up_what_was_refused() -> None:
     assert trace.verdict("TXN.8") == "not exercised"
 
 
-def test_another_instance_of_a_producer_is_not_held_to_know_what_the_first_was_answered() -> None:
+def test_another_instance_of_a_producer_is_not_blamed_for_responses_to_the_first() -> None:
     trace = Trace()
     first, second = Producer(trace), trace.connect()
     init(second, NEXT, NAME, error=51)

@@ -56,13 +56,13 @@ def test_a_client_that_breaks_the_rule_is_convicted(case: Case) -> None:
     assert numbers == sorted(numbers)
 
 
-def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
+def test_a_rule_that_was_not_exercised_has_no_verdict() -> None:
     trace = Trace()
     trace.connect().ask(ListGroupsRequest(), 4, ListGroupsResponse())
     assert set(trace.tallies()) == OF_EVERY_REQUEST
 
 
-def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
+def test_a_client_need_not_wait_if_the_broker_throttles_by_itself() -> None:
     """Checks that CON.2 does not apply to versions for which the broker itself delays its response. It does not apply
     to APIs that were introduced after KIP-219 either, because Kafka's own clients do not wait after their responses."""
     assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"

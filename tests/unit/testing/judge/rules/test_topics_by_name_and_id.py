@@ -96,7 +96,7 @@ def test_a_gap_or_a_restart_is_found_across_the_change(versions: tuple[int, int]
     assert rule in broken(trace)
 
 
-def test_nobody_is_accused_where_metadata_comes_after_both_were_used() -> None:
+def test_no_rule_is_broken_if_metadata_arrive_after_both_name_and_id_were_used() -> None:
     """Checks that no rule is broken in a recording that started too late, where the judge cannot know which sequence
     comes next."""
     trace = Trace()
