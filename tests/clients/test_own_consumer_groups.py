@@ -125,7 +125,7 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
             )
             with pytest.raises(CommitFailed):
                 slow.commit()
-        with pytest.raises(CommitFailed):  # The commit also fails if the group has no other members.
+        with pytest.raises(CommitFailed):  # The commit also fails when the group has no members left.
             slow.commit()
         with Producer(bootstrap_servers=bootstrap, transactional_id="expelled") as producer:
             producer.init_transactions()

@@ -62,7 +62,7 @@ class FakeDisk:
         self._crash_at: int | None = None
         self._half_write_at_crash = False
         self.calls = 0  # number of calls that changed the disk
-        self.log: list[str] = []  # names and paths of these calls, in order
+        self.log: list[str] = []  # names and paths of the calls that changed the disk, in order
         self.now_ms = 0
         # called at each point where `crash_before` could end the process
         self.before_call: Callable[[], None] | None = None

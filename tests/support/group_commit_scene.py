@@ -1,5 +1,4 @@
-"""A partition whose appends are written at the end of a tick, and whose log is synced by threads that the test
-controls."""
+"""A partition whose appends are written in the next tick, and whose log is synced by threads that the test controls."""
 
 from typing import Any
 

@@ -109,8 +109,8 @@ class Talk:
         self._answers.append((label, value))
 
     def send_frame(self, label: str, frame: bytes, *, wait_s: float = ANSWER_TIMEOUT_S, show: bool = True) -> None:
-        """Sends a frame with its length prefix, and records whether the broker answers. If `show` is true, also records
-        the bytes of the response."""
+        """Sends `frame`, which includes its length prefix, and records whether the broker answers. If `show` is true,
+        also records the bytes of the response."""
         wire = Wire(self.place.bootstrap, None, wait_s)
         try:
             wire.send_bytes(frame)

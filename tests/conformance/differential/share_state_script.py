@@ -1,6 +1,6 @@
 """Scripts for the share coordinator (KIP-932): InitializeShareGroupState to ReadShareGroupStateSummary.
 
-The scripts play scenarios 71 to 76 of docs/spec/share-groups.md#s4-2 to #s4-4, including errors.
+The scripts play the rules of docs/spec/share-groups.md#s4-2 to #s4-4, and scenarios 71 to 76, including errors.
 """
 
 from collections.abc import Callable
