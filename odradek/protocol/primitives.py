@@ -15,8 +15,8 @@ COPY_BELOW_BYTES: Final = 4096  # copying this few bytes costs less than writing
 
 # The errors that Python raises when it decodes bytes that end too early or are not UTF-8, and when it encodes values
 # that are out of range or unexpectedly null.
-NOT_SUCH_BYTES: Final = (IndexError, StructError, UnicodeDecodeError)
-NO_SUCH_BYTES: Final = (StructError, AttributeError, TypeError)
+DECODING_ERRORS: Final = (IndexError, StructError, UnicodeDecodeError)
+ENCODING_ERRORS: Final = (StructError, AttributeError, TypeError)
 
 packing = cache(Packing)
 

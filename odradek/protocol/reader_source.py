@@ -15,7 +15,7 @@ from odradek.protocol.source import CodecSource
 from odradek.protocol.struct import ZERO_UUID, new
 
 HELPERS = (
-    "NOT_SUCH_BYTES",
+    "DECODING_ERRORS",
     "malformed",
     "read_varint",
     "longer_varint",
@@ -49,7 +49,7 @@ class ReaderSource(CodecSource):
         with self.block("try:"):
             self.line(f"m = new({self.schema.name})")
             self.struct(self.schema.fields, "m")
-        with self.block("except NOT_SUCH_BYTES as error:"):
+        with self.block("except DECODING_ERRORS as error:"):
             self.line(f"raise malformed({self.what!r}, error) from error")
         with self.block("if p > end:"):
             self.line(f'raise malformed({self.what!r}, f"{{p - end}} bytes are missing")')

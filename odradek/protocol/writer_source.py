@@ -15,7 +15,7 @@ from odradek.protocol.source import CodecSource
 from odradek.protocol.struct import ZERO_UUID
 
 HELPERS = (
-    "NO_SUCH_BYTES",
+    "ENCODING_ERRORS",
     "add_records",
     "cannot_carry",
     "fixed_array",
@@ -39,7 +39,7 @@ class WriterSource(CodecSource):
         with self.block("try:"):
             self.early("pass")  # required for versions of messages that have no fields
             self.struct(self.schema.fields, "m")
-        with self.block("except NO_SUCH_BYTES as error:"):
+        with self.block("except ENCODING_ERRORS as error:"):
             self.line(f"raise unfit({f'{self.schema.name} v{self.version}'!r}, error) from error")
         with self.block("if out:"):
             self.line("chunks.append(out)")

@@ -77,7 +77,7 @@ class Worker:
             self.abort()
             return
         added = broker.transactions.add_partitions(
-            self.name, *self.producer.pair, {("out", 0)}, verify_only=False, asked_version=2
+            self.name, *self.producer.pair, {("out", 0)}, verify_only=False, requested_version=2
         )
         broker.settle()
         assert added

@@ -105,11 +105,11 @@ def markers_once() -> Callable[[MarkerWriter, VirtualTimers, Random], MarkerWrit
 class TrustingCoordinator(TransactionCoordinator):
     """KAFKA-17754 (bug 9): EndTxn ends whichever transaction is open, regardless of the epoch."""
 
-    def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
+    def end_txn(self, request: EndTxnRequest, *, requested_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
         state = self.describe(request.transactional_id)
         if state.transaction_state == TxnState.ONGOING.kafka_name:
             request.producer_id, request.producer_epoch = state.producer_id, state.producer_epoch
-        return super().end_txn(request, asked_version=asked_version)
+        return super().end_txn(request, requested_version=requested_version)
 
 
 class ForgetfulLog:
@@ -166,10 +166,10 @@ class NotBumpedAgain(TransactionCore):
     """
 
     def end_txn(
-        self, request: EndTxnRequest, token: Token, *, asked_version: int, inputs: DecisionInputs
+        self, request: EndTxnRequest, token: Token, *, requested_version: int, inputs: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
         txn = self.txn(request.transactional_id)
-        outcome = super().end_txn(request, token, asked_version=asked_version, inputs=inputs)
+        outcome = super().end_txn(request, token, requested_version=requested_version, inputs=inputs)
         if txn is None or not txn.is_kept or not outcome.records:
             return outcome
         producer_id, producer_epoch = txn.client_pair

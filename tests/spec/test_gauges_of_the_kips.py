@@ -137,7 +137,7 @@ def append(scene: TxnShareBroker, producer: Producer, topic: str = "out", sequen
     """Adds partition 0 of the topic to the producer's transaction, and appends a record to the partition."""
     producer_id, producer_epoch = producer.pair
     added = scene.transactions.add_partitions(
-        producer.transactional_id, producer_id, producer_epoch, {(topic, 0)}, verify_only=False, asked_version=2
+        producer.transactional_id, producer_id, producer_epoch, {(topic, 0)}, verify_only=False, requested_version=2
     )
     scene.settle()
     assert added

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from odradek.broker.metadata.files import FORMATTED, is_complete, records_in
-from odradek.broker.metadata.lowered_levels import snapshot_without_left_levels
+from odradek.broker.metadata.lowered_levels import snapshot_for_kafka
 from odradek.broker.metadata.records import Decision, encode_record
 from odradek.protocol.batch_header import batches
 from odradek.protocol.control_records import ControlType, control_type
@@ -176,7 +176,7 @@ def encoded(*records: Message) -> list[bytes]:
 
 def test_records_without_meaning_here_are_repeated_byte_for_byte() -> None:
     topic = topic_records("t")
-    written = snapshot_without_left_levels([a_log([share_version(2)], [A_FENCING, *topic, A_NO_OP])])
+    written = snapshot_for_kafka([a_log([share_version(2)], [A_FENCING, *topic, A_NO_OP])])
     assert repeated(written.content) == [*encoded(share_version(2)), A_FENCING, *encoded(*topic)]
     assert written.name == "00000000000000000005-0000000003.checkpoint"
 
@@ -187,7 +187,7 @@ def test_snapshots_drop_transaction_markers_and_records_of_aborted_transactions(
         [share_version(1), BeginTransactionRecord(), *kept, EndTransactionRecord()],
         [BeginTransactionRecord(), *lost, share_version(2), AbortTransactionRecord()],
     )
-    assert repeated(snapshot_without_left_levels([log]).content) == encoded(share_version(1), *kept)
+    assert repeated(snapshot_for_kafka([log]).content) == encoded(share_version(1), *kept)
 
 
 def test_the_snapshot_keeps_the_last_control_records_of_the_quorum() -> None:
@@ -196,7 +196,7 @@ def test_the_snapshot_keeps_the_last_control_records_of_the_quorum() -> None:
         return bytes(build_batch([NewRecord(key, value, 7)], base_offset=at, is_control=True, leader_epoch=3))
 
     versions = [control_batch(ControlType.KRAFT_VERSION, value, at) for at, value in enumerate((b"v0", b"v1"))]
-    content = snapshot_without_left_levels([*versions, control_batch(ControlType.KRAFT_VOTERS, b"voters", 2)]).content
+    content = snapshot_for_kafka([*versions, control_batch(ControlType.KRAFT_VOTERS, b"voters", 2)]).content
     control = [
         (control_type(record.key), bytes(record.value or b""))
         for position, header in batches(content)

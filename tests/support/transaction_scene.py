@@ -228,7 +228,7 @@ class Scene:
         """Sends AddPartitionsToTxn, as a producer does (versions 0 to 3)."""
         codes = self._turn(
             lambda inputs: self.core.add_partitions(
-                transactional_id, *pair, frozenset(partitions or [P0]), asked_version=version, inputs=inputs
+                transactional_id, *pair, frozenset(partitions or [P0]), requested_version=version, inputs=inputs
             )
         )
         assert codes is not None
@@ -255,7 +255,7 @@ class Scene:
             transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=committed
         )
         answer = self._turn(
-            lambda inputs: self.core.end_txn(request, asked, asked_version=2 if version >= 5 else 0, inputs=inputs)
+            lambda inputs: self.core.end_txn(request, asked, requested_version=2 if version >= 5 else 0, inputs=inputs)
         )
         if answer is not None:
             asked.resolve(answer)

@@ -427,10 +427,10 @@ class Answering:
         partitions: Iterable[TopicPartition],
         *,
         verify_only: bool,
-        asked_version: int,
+        requested_version: int,
     ) -> PartitionCodes | Deferred[PartitionCodes]:
         wanted = frozenset(partitions)
-        self.requests.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, asked_version))
+        self.requests.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, requested_version))
         code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
         codes = dict.fromkeys(wanted, code)
         if self._at_once:

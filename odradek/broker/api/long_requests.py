@@ -11,7 +11,7 @@ from struct import Struct as Packing
 from typing import Final
 
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from odradek.protocol.primitives import NOT_SUCH_BYTES, read_varint
+from odradek.protocol.primitives import DECODING_ERRORS, read_varint
 from odradek.protocol.struct import Buffer, Message, Struct
 
 LONG_REQUEST_BYTES: Final = 16 * 1024
@@ -99,7 +99,7 @@ def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
                 if frame[position]:
                     return True
                 position += 1
-    except (*NOT_SUCH_BYTES, MalformedMessage):
+    except (*DECODING_ERRORS, MalformedMessage):
         return False  # decoding the request will report the error
     return left < 0
 

@@ -85,7 +85,9 @@ def address_for_arrival(
     return host, port or arrival.local[1]
 
 
-def leads_astray(advertised: Address, arrival: ConnectionAddresses, networks: Networks, *, is_published: bool) -> bool:
+def points_to_the_client_itself(
+    advertised: Address, arrival: ConnectionAddresses, networks: Networks, *, is_published: bool
+) -> bool:
     """Returns whether `advertised` would send the client to its own machine even though this broker runs elsewhere.
 
     is_published: whether clients on the container's host connect through published ports, which makes `localhost`

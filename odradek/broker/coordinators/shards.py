@@ -93,7 +93,7 @@ class Shards(Generic[C, L]):
         else:
             self._shards[index] = self._new_shard(index, name, log)
 
-    def _first_asked(self, index: int) -> Shard[C]:
+    def _open_on_first_request(self, index: int) -> Shard[C]:
         """Creates the shard of a partition with an empty log. Raises NOT_COORDINATOR if the partition does not exist or
         is unusable."""
         if index in self._empty:
@@ -186,11 +186,11 @@ class Shards(Generic[C, L]):
         """Returns the shard of a key. Raises NOT_COORDINATOR if the key has no shard, for instance because the topic
         does not exist."""
         index = java_hash(key) % (self._partition_count or self._usual_partition_count)
-        return self._shards.get(index) or self._first_asked(index)
+        return self._shards.get(index) or self._open_on_first_request(index)
 
     def of_partition(self, index: int) -> Shard[C]:
         """Returns the shard of a partition. Raises NOT_COORDINATOR if the partition does not exist."""
-        return self._shards.get(index) or self._first_asked(index)
+        return self._shards.get(index) or self._open_on_first_request(index)
 
 
 def _no_more(index: int, name: str, log: object) -> NoReturn:

@@ -272,14 +272,14 @@ class TransactionCoordinator:
             await sync_and_wait(self._partition_sync, to_sync)
         return response
 
-    def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> NowOrLater[EndTxnResponse]:
-        """Ends a transaction. `asked_version` is the transaction version of the request: 2 for EndTxn v5 and later,
+    def end_txn(self, request: EndTxnRequest, *, requested_version: int) -> NowOrLater[EndTxnResponse]:
+        """Ends a transaction. `requested_version` is the transaction version of the request: 2 for EndTxn v5 and later,
         otherwise 0."""
         _require_id(request.transactional_id)
         parked: Deferred[EndTxnResponse] = Deferred()
         return self._submit(
             self.shard_for(request.transactional_id),
-            lambda core, inputs: core.end_txn(request, parked, asked_version=asked_version, inputs=inputs),
+            lambda core, inputs: core.end_txn(request, parked, requested_version=requested_version, inputs=inputs),
             parked,
         )
 
@@ -291,12 +291,12 @@ class TransactionCoordinator:
         partitions: Iterable[TopicPartition],
         *,
         verify_only: bool,
-        asked_version: int,
+        requested_version: int,
     ) -> NowOrLater[PartitionCodes]:
         """Adds partitions to a transaction, or verifies that they are part of it. Returns an error code for each
         partition. Never raises an exception.
 
-        asked_version  2 if a Produce or an offset commit adds its own partition (AddPartitionsToTxn v4 and later),
+        requested_version  2 if a Produce or an offset commit adds its own partition (AddPartitionsToTxn v4 and later),
                        otherwise 0
         """
         requested = frozenset(partitions)
@@ -320,7 +320,7 @@ class TransactionCoordinator:
                         producer_id,
                         producer_epoch,
                         requested,
-                        asked_version=asked_version,
+                        requested_version=requested_version,
                         inputs=self._inputs(now_ms),
                     )
                 )

@@ -91,7 +91,7 @@ class PartitionAdder(Protocol):
         partitions: Iterable[TopicPartition],
         *,
         verify_only: bool,
-        asked_version: int,
+        requested_version: int,
     ) -> NowOrLater[PartitionCodes]: ...
 
 
@@ -150,7 +150,7 @@ class Verifier:
                 producer_epoch,
                 (key,),
                 verify_only=not adds,
-                asked_version=2 if adds else 0,
+                requested_version=2 if adds else 0,
             )
             if isinstance(codes, Deferred):
                 raise KafkaError(RETRIABLE_SOON)
@@ -242,7 +242,7 @@ class Verifier:
             codes: PartitionCodes = dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE)
         else:
             answer = coordinator.add_partitions(
-                *producer, unknown, verify_only=not adds, asked_version=2 if adds else 0
+                *producer, unknown, verify_only=not adds, requested_version=2 if adds else 0
             )
             codes = await answer if isinstance(answer, Deferred) else answer
         self.answered += 1

@@ -32,9 +32,9 @@ from odradek.broker.metadata.files import (
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
 from odradek.broker.metadata.lowered_levels import (
     MetadataSnapshot,
-    is_left,
+    is_lowered_for_kafka,
     levels_after,
-    snapshot_without_left_levels,
+    snapshot_for_kafka,
 )
 from odradek.broker.metadata.node_partitions import is_stray
 from odradek.broker.metadata.producer_id_blocks import allocate_producer_ids
@@ -244,7 +244,7 @@ class ClusterMetadata:
         metadata._adopt_broker_configs()
         # Kafka cannot read this log without a snapshot. The snapshot is missing if the broker crashed before writing
         # it, or if another program wrote the directory.
-        if is_left(loader.highest_levels, image.features):
+        if is_lowered_for_kafka(loader.highest_levels, image.features):
             metadata._write(metadata._snapshot())
         for partition in log_directory.partitions():
             yield
@@ -380,7 +380,7 @@ class ClusterMetadata:
     def _sync(self, queued: QueuedDecision, decision: Decision[Any]) -> None:
         ticket = self._log.start_sync()
         levels = self.image.features
-        snapshot = self._snapshot() if is_left(levels, levels_after(levels, decision.records)) else None
+        snapshot = self._snapshot() if is_lowered_for_kafka(levels, levels_after(levels, decision.records)) else None
 
         prepare = self.prepare(decision.records)
 
@@ -399,7 +399,7 @@ class ClusterMetadata:
 
     def _snapshot(self) -> MetadataSnapshot:
         snapshot, behind = newest_snapshot(self._disk, self._log)
-        return snapshot_without_left_levels(
+        return snapshot_for_kafka(
             chain([] if snapshot is None else [snapshot], self._log.reader.scan(behind, self._log.log_end_offset))
         )
 

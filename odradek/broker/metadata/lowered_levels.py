@@ -34,7 +34,7 @@ NO_OP_RECORD = 20
 BEGIN, END, ABORT = 23, 24, 25  # types of the records that begin and end metadata transactions
 
 
-def is_left(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+def is_lowered_for_kafka(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
     """Returns whether a feature was lowered from a level that some Kafka release does not support to a level that this
     release supports.
 
@@ -54,7 +54,7 @@ class MetadataSnapshot(NamedTuple):
     content: bytes
 
 
-def snapshot_without_left_levels(portions: Iterable[Buffer]) -> MetadataSnapshot:
+def snapshot_for_kafka(portions: Iterable[Buffer]) -> MetadataSnapshot:
     """Builds the snapshot. `portions` consist of whole batches. The newest snapshot comes first, if there is one,
     followed by the part of the log after it."""
     repeated = _SnapshotBuilder()

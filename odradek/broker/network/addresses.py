@@ -43,14 +43,18 @@ class ClientAddresses:
     def _decide(self, registered: Address, connection: ConnectionInfo) -> Address:
         if not self._is_by_arrival and (not is_loopback(registered[0]) or is_loopback(connection.client_host)):
             return registered
-        from odradek.broker.configuration.advertising import ConnectionAddresses, address_for_arrival, leads_astray
+        from odradek.broker.configuration.advertising import (
+            ConnectionAddresses,
+            address_for_arrival,
+            points_to_the_client_itself,
+        )
 
         arrival = ConnectionAddresses(connection.listener, connection.local_address, connection.client_host)
         networks = self._networks()
         advertised = (
             address_for_arrival(arrival, self._published or {}, networks) if self._is_by_arrival else registered
         )
-        if leads_astray(advertised, arrival, networks, is_published=self._published is not None):
+        if points_to_the_client_itself(advertised, arrival, networks, is_published=self._published is not None):
             self._warn(advertised, connection)
         return advertised
 

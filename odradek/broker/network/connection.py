@@ -59,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         "_held",
         "_in_flight",
         "_in_flight_bytes",
-        "_is_paid",
+        "_is_counted_in_memory",
         "_is_reading",
         "_mute_timers",
         "_mutes",
@@ -92,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         # Frames, with their length fields, that wait to be handled. Reading is paused in the meantime.
         self._backlog: memoryview | None = None
         # Set if the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
-        self._is_paid = False
+        self._is_counted_in_memory = False
         # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that waits
         # for earlier responses.
         self._in_flight: deque[ParkedRequest | AnsweredRequest] | None = None
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._transport = None
-        owed_bytes = self._in_flight_bytes + (self._needed_bytes - LENGTH_BYTES if self._is_paid else 0)
+        owed_bytes = self._in_flight_bytes + (self._needed_bytes - LENGTH_BYTES if self._is_counted_in_memory else 0)
         self._partial = self._backlog = None
         for timer in self._mute_timers:
             timer.cancel()
@@ -236,8 +236,8 @@ class Connection(asyncio.BufferedProtocol):
         self._mute_timers.append(self._server.timers.after(throttle_ms, self._resume_after_throttle))
         self._takes_requests = False
         self._stop_reading()
-        if self._is_paid:  # a throttled request must not hold memory that other requests need
-            self._is_paid = False
+        if self._is_counted_in_memory:  # a throttled request must not hold memory that other requests need
+            self._is_counted_in_memory = False
             self._release_memory(self._needed_bytes - LENGTH_BYTES)
 
     def _resume_after_throttle(self) -> None:
@@ -302,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
                         f"the client announced a request of {size} bytes, but the limit is {info.max_request_bytes}"
                     )
                 return
-            if server.memory is not None and not self._is_paid:
+            if server.memory is not None and not self._is_counted_in_memory:
                 if self._mutes:
                     self._wait_with(data[position:])
                     return
@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._wait_with(data[position:])
                     server.memory.wait_for_room(self._resume_reading)
                     return
-                self._is_paid = True
+                self._is_counted_in_memory = True
             if size > end - start:
                 self._needed_bytes = LENGTH_BYTES + size
                 self._keep_partial(data[position:])
@@ -320,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._wait_with(data[position:])
                 return
             position = start + size
-            self._is_paid = False
+            self._is_counted_in_memory = False
             self._handle(data[start:position])
             if self._closing:
                 return

@@ -123,12 +123,12 @@ def line_of(
     audited = getattr(context, "audited", None)
     if not isinstance(audited, AuditState):
         audited = context.audited = AuditState()
-    said = (level, operation, resource, name)
-    if said in audited.lines:
+    logged = (level, operation, resource, name)
+    if logged in audited.lines:
         return None
     audited.count += 1
     if len(audited.lines) < MAX_LINES:
-        audited.lines.add(said)
+        audited.lines.add(logged)
         return audit_line(context, operation, resource, name, ruling)
     if audited.count == MAX_LINES + 1:
         return (

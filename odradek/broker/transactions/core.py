@@ -239,16 +239,16 @@ class TransactionCore:
         producer_epoch: int,
         partitions: frozenset[TopicPartition],
         *,
-        asked_version: int,
+        requested_version: int,
         inputs: DecisionInputs,
     ) -> Outcome[PartitionCodes]:
         """Adds partitions to a transaction.
 
-        asked_version  the transaction version of the request: 2 if a Produce or an offset commit adds its own
+        requested_version  the transaction version of the request: 2 if a Produce or an offset commit adds its own
                        partition, otherwise 0
         """
         txn = self._require(transactional_id)
-        grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, inputs)
+        grown = add_partitions(txn, producer_id, producer_epoch, partitions, requested_version, inputs)
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
         records = () if grown is None else self._with_completion(grown)
         return Outcome(codes, records=records, must_sync=txn.is_two_phase)
@@ -262,17 +262,17 @@ class TransactionCore:
         return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)
 
     def end_txn(
-        self, request: EndTxnRequest, token: Token, *, asked_version: int, inputs: DecisionInputs
+        self, request: EndTxnRequest, token: Token, *, requested_version: int, inputs: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
         """Decides the end of a transaction; see `requests.end_txn`. The request that `token` represents is answered
         when all markers have been written, or as soon as a marker is reported as refused or still pending."""
         txn = self._require(request.transactional_id)
-        decided = end_txn(txn, request, asked_version, inputs)
+        decided = end_txn(txn, request, requested_version, inputs)
         if decided is PRODUCER_ID_NEEDED:
             return Outcome(needs_producer_id=True)
         if decided is None:
-            return Outcome(end_txn_response(txn, asked_version), must_sync=txn.is_two_phase)
-        awaited = {request.transactional_id: Reply(token, end_txn_response(decided, asked_version))}
+            return Outcome(end_txn_response(txn, requested_version), must_sync=txn.is_two_phase)
+        awaited = {request.transactional_id: Reply(token, end_txn_response(decided, requested_version))}
         return self._decision_outcome(decided, None, awaited)
 
     def markers_written(
@@ -537,10 +537,10 @@ def init_producer_id_response(txn: Txn) -> InitProducerIdResponse:
     return response
 
 
-def end_txn_response(txn: Txn, asked_version: int) -> EndTxnResponse:
+def end_txn_response(txn: Txn, requested_version: int) -> EndTxnResponse:
     """Builds the response to EndTxn. Under transaction version 2, the response contains the producer's next producer id
     and epoch. Under older versions it contains neither, because they do not change."""
-    if asked_version != 2 or txn.client_version != 2:
+    if requested_version != 2 or txn.client_version != 2:
         return EndTxnResponse()
     producer_id, producer_epoch = next_pair(txn)
     return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)

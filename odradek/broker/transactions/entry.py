@@ -211,7 +211,7 @@ def repeat_initialisation(txn: Txn, *, timeout_ms: int, now_ms: int, transaction
 
 
 def record_partitions(
-    txn: Txn, partitions: frozenset[TopicPartition], *, asked_version: int, now_ms: int, transaction_version: int
+    txn: Txn, partitions: frozenset[TopicPartition], *, requested_version: int, now_ms: int, transaction_version: int
 ) -> Txn:
     begins = txn.state is not TxnState.ONGOING
     after = txn.copy()
@@ -220,7 +220,7 @@ def record_partitions(
     after.started_ms = now_ms if begins else txn.started_ms
     after.updated_ms = now_ms
     after.previous_producer_id = txn.producer_id
-    after.client_version = client_version(asked_version, transaction_version)
+    after.client_version = client_version(requested_version, transaction_version)
     return after
 
 

@@ -145,7 +145,7 @@ def add_partitions(
     producer_id: int,
     producer_epoch: int,
     partitions: frozenset[TopicPartition],
-    asked_version: int,
+    requested_version: int,
     inputs: DecisionInputs,
 ) -> Txn | None:
     """Returns the entry to record, or None if all partitions have already been added. Raises KafkaError if the request
@@ -156,7 +156,7 @@ def add_partitions(
     return record_partitions(
         txn,
         partitions,
-        asked_version=asked_version,
+        requested_version=requested_version,
         now_ms=inputs.now_ms,
         transaction_version=inputs.transaction_version,
     )
@@ -211,15 +211,15 @@ def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
 
 
 def end_txn(
-    txn: Txn, request: EndTxnRequest, asked_version: int, inputs: DecisionInputs
+    txn: Txn, request: EndTxnRequest, requested_version: int, inputs: DecisionInputs
 ) -> Txn | ProducerIdNeeded | None:
     """Returns the entry to record. Returns None for a retry, whose response contains the current producer id and epoch.
     Returns PRODUCER_ID_NEEDED if the epochs are used up and `inputs` contains no new producer id. Raises KafkaError if
     the request is refused.
 
-    asked_version  the transaction version of the request: 2 for EndTxn v5 and later, otherwise 0
+    requested_version  the transaction version of the request: 2 for EndTxn v5 and later, otherwise 0
     """
-    version = asked_version if txn.is_kept else client_version(asked_version, inputs.transaction_version)
+    version = requested_version if txn.is_kept else client_version(requested_version, inputs.transaction_version)
     verdict = END_TXN[request.committed, version][txn.row][end_claim(txn, request, version)]
     match verdict:
         case ErrorCode():

@@ -235,22 +235,22 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
     step, smallest, most, tries_at = 0, np.int64(0), int(counts[0]), 1
     # for each `step`, the number of batches that have more than `step` records
     more_than = np.searchsorted(-counts, -np.arange(most + 1), side="left").tolist()
-    while (going := more_than[step]) >= _SIDE_BY_SIDE:
-        here = at[:going].copy()
-        found[places[:going] + step] = here
-        at[:going], sizes_min = _next_records(source, here)
+    while (remaining := more_than[step]) >= _SIDE_BY_SIDE:
+        here = at[:remaining].copy()
+        found[places[:remaining] + step] = here
+        at[:remaining], sizes_min = _next_records(source, here)
         smallest = min(smallest, sizes_min)
         step += 1
-        if step >= tries_at and (going := more_than[step]) >= _SIDE_BY_SIDE:
-            left = int(counts[going - 1]) - step
-            alike = _alike_side_by_side(source, here[:going], at[:going], left)
-            found[(places[:going] + step)[:, None] + np.arange(alike.shape[1])] = alike
-            at[:going] += (at[:going] - here[:going]) * alike.shape[1]
+        if step >= tries_at and (remaining := more_than[step]) >= _SIDE_BY_SIDE:
+            left = int(counts[remaining - 1]) - step
+            alike = _alike_side_by_side(source, here[:remaining], at[:remaining], left)
+            found[(places[:remaining] + step)[:, None] + np.arange(alike.shape[1])] = alike
+            at[:remaining] += (at[:remaining] - here[:remaining]) * alike.shape[1]
             step += alike.shape[1]
             tries_at = step + (1 if alike.shape[1] > _SINGLY else _SINGLY)
-    if smallest < 0 or (at[going:] != ends[going:]).any():
+    if smallest < 0 or (at[remaining:] != ends[remaining:]).any():
         raise MalformedMessage("the records do not fill their batch")
-    for row in range(going):
+    for row in range(remaining):
         rest = _record_starts(data, source, int(at[row]), int(ends[row]), int(counts[row]) - step)
         place = int(places[row]) + step
         found[place : place + int(counts[row]) - step] = np.concatenate(rest)

@@ -47,7 +47,7 @@ PENDING = 0xFB  # acknowledged by a transaction, and locked for the application 
 RETURNED = 0xFA
 
 _TO_SEND = re.compile(rb"[\x00-\x04]+")
-_APPLICATION_S = re.compile(rb"[\x01-\x04]")  # the application's acknowledgements that have not been sent yet
+_UNSENT_TYPES = re.compile(rb"[\x01-\x04]")  # the application's acknowledgements that have not been sent yet
 _CAN_BE_PENDING = re.compile(rb"[\xff\xfe\xfa]+")  # OPEN, RENEWED, RETURNED
 _WHEN_SENT = bytes(RENEWING if kind == RENEW else DONE for kind in range(256))
 _BY_OFFSET = attrgetter("first_offset")
@@ -174,7 +174,7 @@ class Acquisitions:
         transaction."""
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
-                if found := _APPLICATION_S.search(each.types, start, stop):
+                if found := _UNSENT_TYPES.search(each.types, start, stop):
                     return partition, each.first_offset + found.start()
         return None
 

@@ -101,11 +101,11 @@ def group_fields(record: Record) -> dict[str, Any]:
         if group["protocolType"] == CONSUMERS:
             for member in group["members"]:
                 for part, module in CONSUMER_PROTOCOL.items():
-                    member[part] = _said_by_consumer(module, member[part])
+                    member[part] = _consumer_protocol_value(module, member[part])
     return fields
 
 
-def _said_by_consumer(module: str, encoded: str) -> Any:
+def _consumer_protocol_value(module: str, encoded: str) -> Any:
     """Decodes the data that the members of a classic group exchange. Returns the data unchanged if it is not encoded in
     the consumer protocol."""
     data = b64decode(encoded)

@@ -126,17 +126,17 @@ def test_scenario_115_members_are_asked_again_only_after_a_pause_that_doubles() 
 
 
 @pytest.mark.parametrize(
-    ("times_asked", "usual_ms"), [(0, 30_000), (1, 60_000), (6, 1_920_000), (7, 3_600_000), (1_000, 3_600_000)]
+    ("requests_sent", "usual_ms"), [(0, 30_000), (1, 60_000), (6, 1_920_000), (7, 3_600_000), (1_000, 3_600_000)]
 )
-def test_a_pause_is_up_to_a_fifth_shorter_or_longer_and_at_most_an_hour(times_asked: int, usual_ms: int) -> None:
+def test_a_pause_is_up_to_a_fifth_shorter_or_longer_and_at_most_an_hour(requests_sent: int, usual_ms: int) -> None:
     limits = []
 
     def drawn(number: int) -> int:
         limits.append(number)
         return number - 1
 
-    assert pause_after(times_asked, lambda limit: 0) == usual_ms * 8 // 10
-    assert pause_after(times_asked, drawn) == min(usual_ms * 12 // 10 - 1, 3_600_000)
+    assert pause_after(requests_sent, lambda limit: 0) == usual_ms * 8 // 10
+    assert pause_after(requests_sent, drawn) == min(usual_ms * 12 // 10 - 1, 3_600_000)
     assert limits == [usual_ms * 4 // 10]
 
 

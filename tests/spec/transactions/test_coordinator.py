@@ -55,7 +55,7 @@ class Scene(TransactionBroker):
     def begin(self, pair: Pair, *partitions: tuple[str, int], transactional_id: str = "pay") -> None:
         """Adds partitions to a transaction, and appends a record of the transaction to each of them."""
         codes = self.transactions.add_partitions(
-            transactional_id, *pair, partitions, verify_only=False, asked_version=2
+            transactional_id, *pair, partitions, verify_only=False, requested_version=2
         )
         assert set(answer_of(codes).values()) == {E.NONE}
         self.open_transaction(pair, *partitions)
@@ -362,7 +362,7 @@ def test_scenario_067_an_end_that_cannot_be_recorded_is_tried_again() -> None:
 def test_scenario_068_a_marker_for_offsets_waits_until_their_groups_are_loaded() -> None:
     scene = Scene()
     pair = scene.init()
-    scene.transactions.add_partitions("pay", *pair, [OFFSETS], verify_only=False, asked_version=2)
+    scene.transactions.add_partitions("pay", *pair, [OFFSETS], verify_only=False, requested_version=2)
     shard = scene.groups.shards.of_partition(OFFSETS[1])
     shard.unload()
     scene.end(pair)
@@ -456,7 +456,7 @@ def test_where_settings_ask_for_it_each_step_is_on_the_disk_before_the_next() ->
     assert is_parked(init)
     scene.settle()
     pair = (answer_of(init).producer_id, answer_of(init).producer_epoch)
-    codes = scene.transactions.add_partitions("pay", *pair, [P0], verify_only=False, asked_version=2)
+    codes = scene.transactions.add_partitions("pay", *pair, [P0], verify_only=False, requested_version=2)
     assert isinstance(codes, Deferred)
     scene.settle()
     assert answer_of(codes) == {P0: E.NONE}
@@ -475,7 +475,7 @@ def test_a_decision_that_an_fsync_lost_is_no_answer_and_its_coordinator_serves_n
     init = scene.ask(InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=60_000), 5)
     scene.settle()
     pair = (answer_of(init).producer_id, answer_of(init).producer_epoch)
-    scene.transactions.add_partitions("pay", *pair, [P0], verify_only=False, asked_version=2)
+    scene.transactions.add_partitions("pay", *pair, [P0], verify_only=False, requested_version=2)
     scene.settle()
     reply = scene.ask(scene.ending(pair), 5)
     scene.disk.fail(1, Fault.EIO)

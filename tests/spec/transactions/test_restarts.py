@@ -90,7 +90,7 @@ def test_a_partition_is_verified_while_another_one_is_being_added() -> None:
     )
     scene.settle()
     pair = answer_of(init).producer_id, answer_of(init).producer_epoch
-    ask = partial(scene.transactions.add_partitions, ID, *pair, asked_version=2)
+    ask = partial(scene.transactions.add_partitions, ID, *pair, requested_version=2)
     ask([T0], verify_only=False)
     scene.settle()
     adding = ask([T1], verify_only=False)

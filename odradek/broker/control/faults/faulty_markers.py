@@ -124,12 +124,12 @@ class HeldMarker:
 
     hold    name of the hold
     marker  the marker of the newest coordinator, limited to this partition
-    askers  callbacks that receive the error code when the marker is written or refused
+    callbacks  called with the error code when the marker is written or refused
     """
 
     hold: str
     marker: TxnMarker
-    askers: list[Callable[[ErrorCode], None]]
+    callbacks: list[Callable[[ErrorCode], None]]
 
 
 class FaultyMarkers:
@@ -192,16 +192,16 @@ class FaultyMarkers:
         return self._rules.action(Point.MARKER, marker_occurrence(marker.producer_id, place))
 
     def _hold_marker(
-        self, hold: str, marker: TxnMarker, place: TopicPartition, asker: Callable[[ErrorCode], None]
+        self, hold: str, marker: TxnMarker, place: TopicPartition, callback: Callable[[ErrorCode], None]
     ) -> None:
         key, alone = _key(marker, place), replace(marker, partitions=[place])
         held = self._held.get(key)
         if held is not None:
-            held.askers.append(asker)
+            held.callbacks.append(callback)
             if alone.coordinator_epoch >= held.marker.coordinator_epoch:
                 held.marker = alone
             return
-        self._held[key] = HeldMarker(hold, alone, [asker])
+        self._held[key] = HeldMarker(hold, alone, [callback])
         occurrence = marker_occurrence(marker.producer_id, place)
         release = partial(self._release, key)
         self._rules.holds.add_waiter(hold, key, release, Point.MARKER, occurrence, is_repeated_at_start=True)
@@ -216,8 +216,8 @@ class FaultyMarkers:
             (code,) = results[0].values()
             if code is ErrorCode.NONE:
                 self._released.discard(key)
-            for tell in held.askers:
-                tell(code)
+            for callback in held.callbacks:
+                callback(code)
             ended.resolve(None)
 
         self._plain.write([held.marker], written)
@@ -229,8 +229,8 @@ class FaultyMarkers:
         for key, held in [(key, held) for key, held in self._held.items() if key[2][0] == topic]:
             del self._held[key]
             self._rules.holds.remove_waiter(held.hold, key)
-            for tell in held.askers:
-                tell(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for callback in held.callbacks:
+                callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:

@@ -95,7 +95,7 @@ class FaultyRequests(RequestFilter):
         places = places_in(message, self.topic_named)
         return Occurrence(api, version, message, about, named_in(message), places, request.body_at)
 
-    def tell_log_start(self, refusal: Message) -> None:
+    def set_log_start(self, refusal: Message) -> None:
         """Sets the log start offsets in an error response to a Produce request. Kafka sets these offsets too, and
         clients rely on them."""
         if not isinstance(refusal, ProduceResponse):
@@ -280,7 +280,7 @@ class FaultyExchange:
         assert action.error is not None
         places = self._host.rules.places(self._occurrence, action)
         refusal = partition_errors(api, version, request, action.error)
-        self._host.tell_log_start(refusal)
+        self._host.set_log_start(refusal)
         keep_only(refusal, places, self._host.topic_named)
         self._refused = refusal
         # A Fetch request is not changed, because it has no effects, and because a fetch session would still include the
@@ -320,7 +320,7 @@ class FaultyExchange:
         if not refusal or self._occurrence.api is not ApiKey.PRODUCE:
             return refusal
         decoded = self._form.read(b"".join(in_memory(refusal)), has_length=True)
-        self._host.tell_log_start(decoded.message)
+        self._host.set_log_start(decoded.message)
         return self._form.chunks(decoded.correlation_id, decoded.message)
 
     def _apply_edits(self, answer: list[Chunk], action: Action) -> list[Chunk]:

@@ -104,7 +104,7 @@ class Recorder:
         self.unwritten: list[RecordedConnection] = []  # connections whose responses may not have been sent completely
         self._last_tick_us = 0
         self.tick_before_us = 0
-        self.questions = MAX_SYSTEM_CALLS
+        self.system_calls_left = MAX_SYSTEM_CALLS
         self._ticker = loop.call_later(TICK_S, self._tick)
         self.exchanges = 0
         self.is_closed = False
@@ -174,7 +174,7 @@ class Recorder:
         """
         self.tick_before_us, self._last_tick_us = self._last_tick_us, self.now_us()
         self.waiting.run = None  # the next request has a different time, so it cannot continue the run
-        self.questions = min(self.questions + SYSTEM_CALLS_PER_TICK, MAX_SYSTEM_CALLS)
+        self.system_calls_left = min(self.system_calls_left + SYSTEM_CALLS_PER_TICK, MAX_SYSTEM_CALLS)
         if self.unwritten:
             self._record_written()
         self._ticker = self._loop.call_later(TICK_S, self._tick)
@@ -447,8 +447,8 @@ class RecordedConnection(ExchangeObserver):
         recorder = self._recorder
         if self.waiting_since_us == NOT_WAITING and self.unwritten_read == self.info.reads:
             return
-        if recorder.questions or self._is_pipelined or self._size_bytes >= CUT_FROM_BYTES:
-            recorder.questions = max(recorder.questions - 1, 0)
+        if recorder.system_calls_left or self._is_pipelined or self._size_bytes >= CUT_FROM_BYTES:
+            recorder.system_calls_left = max(recorder.system_calls_left - 1, 0)
             self.is_sure = True
             waits = self.connection.has_unread_bytes()
         else:

@@ -223,7 +223,7 @@ class EpochTurn(ABC, Generic[G, S]):
     def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
         """Returns the record of the target assignment's epoch."""
 
-    def members_went(self) -> None:
+    def members_left(self) -> None:
         """Advances the epoch after members have left. If no members are left, the group needs no new target.
 
         Therefore the target epoch of an empty group also advances. It is recorded without a computation time, so that

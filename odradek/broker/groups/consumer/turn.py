@@ -69,7 +69,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
             self.drop_regex_of(member)
             for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.REJOIN):
                 self.disarm(kind, member.member_id)
-        self.members_went()
+        self.members_left()
 
     def drop_regex_of(self, member: ConsumerMember) -> None:
         """Removes the member's previous regular expression from the group if no other member uses it."""

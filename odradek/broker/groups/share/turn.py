@@ -103,7 +103,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         for member in members:
             self.write(*member_tombstones(group_id, member.member_id))
             self.disarm(TimerKind.SESSION, member.member_id)
-        self.members_went()
+        self.members_left()
 
     def put_state(self, state: StatePartitions) -> None:
         """Records which partitions have share state. Names of topics without share state are omitted."""

@@ -56,17 +56,17 @@ def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
         or memory.description is not None
         or group.metadata.refused_topology_epoch == topology.epoch
         or is_stale(member.topology_epoch, topology)
-        or turn.now_ms < memory.ask_again_ms
+        or turn.now_ms < memory.next_request_ms
     ):
         return False
-    pause_ms = pause_after(memory.times_asked, turn.registry.random_below)
-    turn.set_memory(replace(memory, times_asked=memory.times_asked + 1, ask_again_ms=turn.now_ms + pause_ms))
+    pause_ms = pause_after(memory.requests_sent, turn.registry.random_below)
+    turn.set_memory(replace(memory, requests_sent=memory.requests_sent + 1, next_request_ms=turn.now_ms + pause_ms))
     return True
 
 
-def pause_after(times_asked: int, random_below: Callable[[int], int]) -> int:
-    """Returns the pause after a request for a description, in ms. `times_asked` is the number of earlier requests."""
-    usual_ms = min(FIRST_PAUSE_MS << min(times_asked, MAX_PAUSE_MS.bit_length()), MAX_PAUSE_MS)
+def pause_after(requests_sent: int, random_below: Callable[[int], int]) -> int:
+    """Returns the pause after a request for a description, in ms. `requests_sent` is the number of earlier requests."""
+    usual_ms = min(FIRST_PAUSE_MS << min(requests_sent, MAX_PAUSE_MS.bit_length()), MAX_PAUSE_MS)
     jitter_ms = usual_ms * JITTER_PERCENT // 100
     return min(usual_ms - jitter_ms + random_below(2 * jitter_ms), MAX_PAUSE_MS)
 

@@ -58,8 +58,8 @@ class StreamsMemory(EpochMemory):
     being_created     internal topics that are being created
     failed            internal topics whose creation has recently failed, by name
     description       the topology description that a member has sent, or None
-    times_asked       the number of times that the broker has requested a description
-    ask_again_ms      the earliest time at which the broker may request a description again
+    requests_sent       the number of times that the broker has requested a description
+    next_request_ms      the earliest time at which the broker may request a description again
     """
 
     configured: ConfiguredTopology | None = None
@@ -71,8 +71,8 @@ class StreamsMemory(EpochMemory):
     being_created: frozenset[str] = frozenset()
     failed: Mapping[str, FailedCreation] = field(default_factory=dict)
     description: TopologyDescription | None = None
-    times_asked: int = 0
-    ask_again_ms: int = 0
+    requests_sent: int = 0
+    next_request_ms: int = 0
 
 
 class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):

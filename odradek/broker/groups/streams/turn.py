@@ -196,6 +196,6 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         cancelled."""
         for member in members:
             self.remove_member(member)
-        self.members_went()
+        self.members_left()
         if not self.group.members:
             self.set_memory(replace(self.group.memory, shutdown_by=None))

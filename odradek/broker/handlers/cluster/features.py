@@ -118,21 +118,21 @@ async def update_features(
         )
         if request.validate_only:
             return Decision(response)
-        if made.records and ends_pending(updates, image):
+        if made.records and disables_share_transactions(updates, image):
             broker.shares.is_draining = True  # set until the new level is recorded, which takes an fsync
         return Decision(response, made.records)
 
     if broker.has_started("transactions") and lowers(TRANSACTION_VERSION, updates, broker):
         broker.transactions.record_completions()
     try:
-        await tell_markers(updates, broker, validate_only=request.validate_only)
+        await record_marker_effects(updates, broker, validate_only=request.validate_only)
         return await broker.metadata.submit(decision)
     finally:
         if broker.has_started("shares"):
             broker.shares.is_draining = False
 
 
-async def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, validate_only: bool) -> None:
+async def record_marker_effects(updates: list[FeatureUpdate], broker: HandlerBroker, *, validate_only: bool) -> None:
     """Prepares for updates that disable acknowledgements in transactions. Stops new acknowledgements, and records the
     effects of markers for readers that do not understand markers.
 
@@ -140,7 +140,7 @@ async def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, v
     """
     if (
         validate_only
-        or not ends_pending(updates, broker.metadata.image)
+        or not disables_share_transactions(updates, broker.metadata.image)
         or SHARE_GROUP_STATE not in broker.metadata.image.topics
         or pending_count(broker) != 0
     ):
@@ -154,7 +154,7 @@ def lowers(feature: str, updates: list[FeatureUpdate], broker: HandlerBroker) ->
     return any(each.feature == feature and each.level < current for each in updates)
 
 
-def ends_pending(updates: Sequence[FeatureUpdate], image: MetadataImage) -> bool:
+def disables_share_transactions(updates: Sequence[FeatureUpdate], image: MetadataImage) -> bool:
     """Returns whether these updates disable acknowledgements in transactions."""
     return may_have_pending(image.features) and not may_have_pending(levels_with(image.features, updates))
 

@@ -127,7 +127,7 @@ def check_order(broker: HandlerBroker, batches: Sequence[to_write.StateBatch]) -
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A batch of share state ends before it begins.")
 
 
-def ask_each(
+def decide_each(
     request: StateRequestForm[A],
     context: RequestContext,
     broker: HandlerBroker,
@@ -200,7 +200,7 @@ def initialize_share_group_state(
         return Outcome(form(partition=requested.partition), outcome.records)
 
     forms = form, initialized.InitializeStateResult, InitializeShareGroupStateResponse
-    return ask_each(request, context, broker, decide, forms)
+    return decide_each(request, context, broker, decide, forms)
 
 
 def read_share_group_state(
@@ -229,7 +229,7 @@ def read_share_group_state(
         return Outcome(result, outcome.records)
 
     forms = read.PartitionResult, read.ReadStateResult, ReadShareGroupStateResponse
-    return ask_each(request, context, broker, decide, forms)
+    return decide_each(request, context, broker, decide, forms)
 
 
 def write_share_group_state(
@@ -259,7 +259,7 @@ def write_share_group_state(
         outcome = core.write(key, requested.state_epoch, requested.leader_epoch, write, now_ms, must_sync=must_sync)
         return Outcome(form(partition=requested.partition), outcome.records, must_sync=outcome.must_sync)
 
-    return ask_each(request, context, broker, decide, (form, written.WriteStateResult, WriteShareGroupStateResponse))
+    return decide_each(request, context, broker, decide, (form, written.WriteStateResult, WriteShareGroupStateResponse))
 
 
 def delete_share_group_state(
@@ -274,7 +274,9 @@ def delete_share_group_state(
     ) -> Outcome[deleted.PartitionResult]:
         return Outcome(form(partition=requested.partition), core.delete(key).records)
 
-    return ask_each(request, context, broker, decide, (form, deleted.DeleteStateResult, DeleteShareGroupStateResponse))
+    return decide_each(
+        request, context, broker, decide, (form, deleted.DeleteStateResult, DeleteShareGroupStateResponse)
+    )
 
 
 def read_share_group_state_summary(
@@ -302,4 +304,4 @@ def read_share_group_state_summary(
         )
 
     forms = summarized.PartitionResult, summarized.ReadStateSummaryResult, ReadShareGroupStateSummaryResponse
-    return ask_each(request, context, broker, decide, forms)
+    return decide_each(request, context, broker, decide, forms)

@@ -249,7 +249,7 @@ async def _alter(
     first."""
     config, certificates, node_id = broker.config, broker.certificates, broker.node_id
     at_once, to_record = await done_in_slices(
-        _decided_at_once(resources, context, broker, is_incremental, validate_only)
+        _decided_immediately(resources, context, broker, is_incremental, validate_only)
     )
 
     def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
@@ -264,7 +264,7 @@ async def _alter(
     return await done_in_slices(made_of_each(at_once + results, partial(_entry, entry)))
 
 
-def _decided_at_once(
+def _decided_immediately(
     resources: Iterable[ResourceChanges],
     context: RequestContext,
     broker: HandlerBroker,

@@ -91,7 +91,7 @@ def described_topics(
     described = partial(
         described_topic,
         alive={each.broker_id for each, _ in reachable_brokers(context, broker)},
-        are_all_told=context.api_version >= FIRST_VERSION_WITH_OFFLINE_REPLICAS,
+        includes_offline_replicas=context.api_version >= FIRST_VERSION_WITH_OFFLINE_REPLICAS,
     )
     if requested is None or (not requested and context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         topics = []
@@ -171,24 +171,26 @@ def failed_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code.value, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def described_topic(topic: TopicImage, alive: Collection[int], are_all_told: bool) -> MetadataResponseTopic:
+def described_topic(
+    topic: TopicImage, alive: Collection[int], includes_offline_replicas: bool
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[described_partition(partition, alive, are_all_told) for partition in topic.partitions],
+        partitions=[described_partition(partition, alive, includes_offline_replicas) for partition in topic.partitions],
     )
 
 
 def described_partition(
-    partition: PartitionImage, alive: Collection[int], are_all_told: bool
+    partition: PartitionImage, alive: Collection[int], includes_offline_replicas: bool
 ) -> MetadataResponsePartition:
-    """Describes a partition. If `are_all_told` is false, only replicas on live brokers are included, and an error code
-    indicates that other replicas exist. Source: KRaftMetadataCache."""
+    """Describes a partition. If `includes_offline_replicas` is false, only replicas on live brokers are included, and
+    an error code indicates that other replicas exist. Source: KRaftMetadataCache."""
     leader, replicas, isr = partition.leader, partition.replicas, partition.isr
     offline = [replica for replica in replicas if replica not in alive]
     code = ErrorCode.NONE
-    if offline and not are_all_told:
+    if offline and not includes_offline_replicas:
         code = ErrorCode.REPLICA_NOT_AVAILABLE
         replicas, isr = ([each for each in listed if each in alive] for listed in (replicas, isr))
     return MetadataResponsePartition(

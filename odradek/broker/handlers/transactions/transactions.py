@@ -114,7 +114,7 @@ async def for_a_producer(
         request.v3_and_below_producer_epoch,
         partitions_of(topics),
         verify_only=False,
-        asked_version=0,
+        requested_version=0,
     )
     codes = await wait_for_answer(adding)
     for code in codes.values():  # either all partitions were added or none
@@ -187,7 +187,7 @@ def codes_of(
         transaction.producer_epoch,
         partitions_of(topics),
         verify_only=transaction.verify_only,
-        asked_version=2,
+        requested_version=2,
     )
 
 
@@ -263,7 +263,7 @@ async def add_offsets_to_txn(
         request.producer_epoch,
         [partition],
         verify_only=False,
-        asked_version=0,
+        requested_version=0,
     )
     code = (await wait_for_answer(adding))[partition]
     if code is not ErrorCode.NONE:
@@ -284,5 +284,5 @@ def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBrok
     """
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     return broker.transactions.end_txn(
-        request, asked_version=2 if context.api_version >= FIRST_VERSION_WITH_EPOCH_BUMP else 0
+        request, requested_version=2 if context.api_version >= FIRST_VERSION_WITH_EPOCH_BUMP else 0
     )

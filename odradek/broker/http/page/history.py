@@ -235,9 +235,9 @@ def _tasks(value: Mapping[str, Any], suffix: str) -> str:
     )
 
 
-def assigned(said: object) -> str:
+def assigned(decoded: object) -> str:
     """Describes the assignment of a member of a classic group. Lists the partitions if the member is a consumer."""
-    if not isinstance(said, Mapping):
+    if not isinstance(decoded, Mapping):
         return "an assignment in the form of its protocol"
-    found = [f"{each['topic']}-{index}" for each in said["assignedPartitions"] for index in each["partitions"]]
+    found = [f"{each['topic']}-{index}" for each in decoded["assignedPartitions"] for index in each["partitions"]]
     return ", ".join(found) or "nothing"

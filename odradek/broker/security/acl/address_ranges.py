@@ -53,8 +53,8 @@ def range_written(host: str) -> AddressRange:
         value = int(IPv6Address(address))  # a zone, as in fe80::1%eth0, is ignored
     except ValueError:
         # Kafka's message quotes an IPv6 address without its prefix length.
-        told = address if ":" in address else host
-        raise NotARange(f"Could not parse [{told}]") from None
+        quoted = address if ":" in address else host
+        raise NotARange(f"Could not parse [{quoted}]") from None
     if int(prefix_text) > 128:
         raise NotARange(f"Could not parse [{host}] - prefix length must be between 0 and 128")
     return _range(128, value, int(prefix_text))

@@ -102,9 +102,9 @@ class ListenerCertificates:
 
     def _replacement(self, loaded: LoadedTls, now: ListenerSettings) -> LoadedTls | None:
         """Returns the new certificates, or None if nothing has changed. Raises UnusableTls."""
-        said = tls_settings(now)
+        current = tls_settings(now)
         # As in Kafka, only the stores can be replaced. Other settings keep the values that they had at startup.
-        settings = replace(loaded.settings, keystore=said.keystore, truststore=said.truststore)
+        settings = replace(loaded.settings, keystore=current.keystore, truststore=current.truststore)
         if digest_of(settings) == loaded.digest:
             return None
         found = load(settings)

@@ -127,7 +127,7 @@ async def register_partitions(requested: Acknowledgements, who: Acknowledger, br
     patient_until_ms = broker.clock.now_ms() + REGISTRATION_PATIENCE_MS
     while True:
         answer = broker.transactions.add_partitions(
-            transactional_id, producer_id, producer_epoch, partitions, verify_only=False, asked_version=2
+            transactional_id, producer_id, producer_epoch, partitions, verify_only=False, requested_version=2
         )
         codes = await answer if isinstance(answer, Deferred) else answer
         code = next((each for each in codes.values() if each is not ErrorCode.NONE), ErrorCode.NONE)

@@ -327,7 +327,7 @@ def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
     if member.departure is not None and exchange.number < member.departure.number:
         member.late_heartbeat = exchange
         return
-    _check_unchanged_fields(exchange, code, member, scene)
+    _check_session(exchange, code, member, scene)
     if code == 0 and request.member_epoch >= 0:
         scene.state(GroupMembers, request.group_id).members.add(request.member_id)
         member.epoch, member.last_response, member.interval_us = (
@@ -351,7 +351,7 @@ def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
         scene.record_kept("STG.12", exchange)
 
 
-def _check_unchanged_fields(exchange: Exchange, code: int, member: JudgedStreamsMember, scene: Scene) -> None:
+def _check_session(exchange: Exchange, code: int, member: JudgedStreamsMember, scene: Scene) -> None:
     """Decides STG.13 from the response to a heartbeat: the member must not be silent until its session expires."""
     earlier, request = member.earlier_heartbeat, exchange.request
     assert isinstance(request, StreamsGroupHeartbeatRequest)

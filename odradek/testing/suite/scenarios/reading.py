@@ -118,7 +118,7 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
     return None if "b" in received else f"the application received {received}, but should have received b"
 
 
-def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
+def reader_of_follower(stage: ScenarioCluster) -> DrivenClient:
     """Returns a driver that reads from the follower on node 2. Raises Unimplemented if the client does not read from
     followers.
 
@@ -138,7 +138,7 @@ def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
 
 
 def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
-    driver = beside_a_follower(stage)
+    driver = reader_of_follower(stage)
     stage.kafka.stop_node(2)
     stage.send("b")
     # The application may receive "b" twice if the group rebalances because racks have changed.
@@ -146,7 +146,7 @@ def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
 
 
 def offset_that_a_follower_does_not_have(stage: ScenarioCluster) -> str | None:
-    driver = beside_a_follower(stage)
+    driver = reader_of_follower(stage)
     count_requests(stage, "ListOffsets", 2)
     stage.kafka.follow(TOPIC, 0, 2, 0)
     received = driver.run_command("poll", "3000")

@@ -4,7 +4,12 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from odradek.broker.configuration.advertising import ConnectionAddresses, Networks, address_for_arrival, leads_astray
+from odradek.broker.configuration.advertising import (
+    ConnectionAddresses,
+    Networks,
+    address_for_arrival,
+    points_to_the_client_itself,
+)
 from odradek.broker.configuration.config import BrokerConfig, ConfigError
 from odradek.broker.configuration.listeners import PublishedAddress
 
@@ -87,7 +92,7 @@ def test_a_client_goes_astray_if_localhost_is_not_where_the_broker_is(
     told: str, client: str, is_published: bool, is_astray: bool
 ) -> None:
     arrival = ConnectionAddresses("PLAINTEXT", HERE, client)
-    assert leads_astray((told, 9092), arrival, NETWORKS, is_published=is_published) is is_astray
+    assert points_to_the_client_itself((told, 9092), arrival, NETWORKS, is_published=is_published) is is_astray
 
 
 TWO = {"listeners": "IN://:19092,OUT://:9092", "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT"}
