@@ -48,11 +48,11 @@ def kinds(history: list[Event], *, once: bool = False) -> list[Kind]:
 # --- Correct histories.
 
 
-def test_a_committed_transaction_that_is_read_whole_and_in_order_is_right() -> None:
+def test_a_committed_transaction_that_is_read_completely_and_in_order_is_correct() -> None:
     assert kinds([sent("a"), sent("b"), *committed(), *read((0, "a"), (1, "b"))]) == []
 
 
-def test_an_aborted_transaction_that_nobody_sees_is_right() -> None:
+def test_an_aborted_transaction_that_nobody_reads_is_correct() -> None:
     assert kinds([sent("a"), CommitAnswered("t1", Answer.NO), *read()]) == []
 
 
@@ -90,7 +90,7 @@ def test_records_before_the_start_of_a_late_consumer_do_not_count_as_lost() -> N
 # --- One anomaly each.
 
 
-def test_a_committed_record_that_is_not_there_is_lost() -> None:
+def test_a_missing_committed_record_is_lost() -> None:
     assert kinds([sent("a"), *committed(), *read()]) == [Kind.LOST]
 
 
@@ -221,7 +221,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_there_is_no_false_alarm(seed: int) -> None:
+def test_a_correct_history_has_no_anomalies(seed: int) -> None:
     assert anomalies(Shop(seed).history) == []
 
 

@@ -56,7 +56,7 @@ def test_rows_of_half_a_transaction_are_torn() -> None:
     assert Kind.TORN in kinds(BEGAN, looked(rows=("a",), is_open=True))
 
 
-def test_committed_rows_that_are_not_there_are_lost() -> None:
+def test_missing_committed_rows_are_lost() -> None:
     assert kinds(BEGAN, told(Answer.YES), looked(is_open=True)) == [Kind.LOST]
 
 
@@ -64,7 +64,7 @@ def test_rolled_back_rows_that_exist_are_reported_as_risen() -> None:
     assert kinds(BEGAN, told(Answer.NO), looked(rows=BOTH, is_open=True)) == [Kind.RISEN]
 
 
-def test_messages_that_are_there_before_the_database_has_decided_are_a_unilateral_commit() -> None:
+def test_messages_that_exist_before_the_database_has_decided_are_a_unilateral_commit() -> None:
     assert kinds(BEGAN, PREPARED, looked(messages=BOTH)) == [Kind.UNILATERAL, Kind.UNILATERAL]
 
 

@@ -29,7 +29,7 @@ def test_each_fault_is_found(
     assert [kind for kind, _ in faults(QueueHistory(JOBS, results, seen, left=left))] == [fault]
 
 
-def test_a_job_that_is_taken_long_after_it_was_finished() -> None:
+def test_a_job_that_is_taken_long_after_it_was_finished_is_redelivered() -> None:
     finished = [JobsFinished(0, ("a",))]
     history = QueueHistory(
         JOBS, JOBS, (), [JobsTaken(LATE_NS, ("a", "b")), JobsTaken(LATE_NS + 1, ("a", "c"))], finished

@@ -196,7 +196,7 @@ def test_an_impossible_setting_is_refused(admin: AdminClient, topic: str, settin
     assert refusal(admin.incremental_alter_configs([resource])) == code
 
 
-def test_the_broker_s_settings_are_kafka_s(admin: AdminClient) -> None:
+def test_settings_of_the_broker_have_kafka_s_defaults(admin: AdminClient) -> None:
     settings = settings_of(admin, "broker", "1")
     expected = {"message.max.bytes": "1048588", "log.retention.hours": "168", "num.partitions": "1", "node.id": "1"}
     assert {name: settings[name].value for name in expected} == expected
@@ -277,7 +277,7 @@ def test_groups_are_listed_and_described(admin: AdminClient, bootstrap: str, top
     member.close()
 
 
-def test_a_group_nobody_knows_is_described_as_dead(python_admin: Any) -> None:
+def test_an_unknown_group_is_described_as_dead(python_admin: Any) -> None:
     described = python_admin.describe_groups(["nobody-knows"])["nobody-knows"]
     assert described["group_state"] == "Dead"
 

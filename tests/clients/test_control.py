@@ -132,7 +132,7 @@ def test_an_id_that_is_not_used_expires(odradek: Odradek) -> None:
         assert gone.value.facts["state"] is None
 
 
-def test_a_week_in_which_nothing_falls_due_takes_milliseconds(odradek: Odradek) -> None:
+def test_advancing_a_week_without_due_timers_takes_milliseconds(odradek: Odradek) -> None:
     with odradek.cluster() as kafka:
         make_topic(kafka, "orders")
         produce(kafka, "orders", "a")

@@ -257,7 +257,7 @@ def test_arrays_of_an_answer_are_reshaped(kafka: Cluster, edit: dict[str, object
 
 
 @pytest.mark.parametrize("client", ["librdkafka", "own"])
-def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, client: str) -> None:
+def test_a_read_uncommitted_reader_ignores_aborted_transactions(kafka: Cluster, client: str) -> None:
     """Some brokers list aborted transactions even at the isolation level read_uncommitted. A client must not drop the
     records of these transactions, as franz-go once did (twmb/franz-go#758)."""
     in_transaction(kafka).abort_transaction(10)

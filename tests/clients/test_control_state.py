@@ -130,7 +130,7 @@ def test_a_share_group_is_waited_for_as_any_group(kafka: Cluster) -> None:
     assert kafka.wait(group="nobody", state="Dead", members=0, timeout_s=30)["members"] == 0
 
 
-def test_a_transaction_that_nobody_knows_has_no_state(kafka: Cluster) -> None:
+def test_an_unknown_transaction_has_no_state(kafka: Cluster) -> None:
     assert kafka.wait(transaction="nobody", state=None, timeout_s=30)["partitions"] == []
 
 

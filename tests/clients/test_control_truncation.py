@@ -68,7 +68,7 @@ def consumer_of(kafka: Cluster, reset: str) -> Consumer:
     return consumer
 
 
-def test_a_log_that_is_cut_tells_its_offsets_and_begins_a_leader_epoch(kafka: Cluster) -> None:
+def test_a_truncated_log_reports_its_offsets_and_begins_a_leader_epoch(kafka: Cluster) -> None:
     make_topic(kafka)
     produce(kafka, *"abcd")
     before = kafka.wait(topic="orders", log_end_offset=4)
@@ -132,7 +132,7 @@ def test_a_committed_offset_behind_the_end_is_reset(kafka: Cluster) -> None:
     consumer.close()
 
 
-def test_an_open_transaction_that_is_cut_off_holds_nothing_back(kafka: Cluster) -> None:
+def test_a_truncated_open_transaction_does_not_block_readers(kafka: Cluster) -> None:
     facts = kafka.preset("open-transaction", topic="orders", records=2, open_records=1)
     assert facts["last_stable_offset"] == 2
     assert kafka.truncate("orders", 0, 2)["last_stable_offset"] == 2

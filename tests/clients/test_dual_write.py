@@ -90,7 +90,7 @@ def test_transactions_follow_each_other_over_one_producer(orders: Orders) -> Non
     assert orders.rows == orders.messages == [b"%d %c" % (number, which) for number in range(5) for which in b"ab"]
 
 
-def test_the_future_of_a_message_tells_where_it_lies(orders: Orders) -> None:
+def test_the_future_of_a_message_has_its_partition_and_offset(orders: Orders) -> None:
     with orders.dual() as dual, dual.transaction() as transaction:
         where = transaction.send(TOPIC, b"tea", partition=0, timestamp_ms=1_700_000_000_000)
     assert where.result() == (TOPIC, 0, 0, 1_700_000_000_000)

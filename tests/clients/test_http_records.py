@@ -282,7 +282,7 @@ def test_events_come_as_they_are_written_and_resume(http: Http) -> None:
         ("value_format=json", "Value_format must be one of avro, json-schema, protobuf, schema"),
     ],
 )
-def test_a_parameter_that_is_wrong_is_refused_by_its_name(http: Http, query: str, words: str) -> None:
+def test_an_invalid_parameter_is_refused_by_name(http: Http, query: str, words: str) -> None:
     http.write("asked", {"value": "x"})
     status, answer = http.read("asked", query)
     assert status == 400

@@ -92,7 +92,7 @@ def test_a_lost_answer_to_init_producer_id_costs_nothing(proxy: FlakyProxy, spea
     assert proxy.lost == [INIT_PRODUCER_ID]
 
 
-def test_without_idempotence_nothing_is_lost_either_but_repeats_may_be(proxy: FlakyProxy, speaker: Speaker) -> None:
+def test_without_idempotence_no_record_is_lost_but_duplicates_are_possible(proxy: FlakyProxy, speaker: Speaker) -> None:
     topic = create_topic(proxy.bootstrap, "at-least-once", partitions=2)
     proxy.loses = lambda key, _version, seen: key == PRODUCE and seen == 0
     speaker.produce(proxy.bootstrap, topic, numbered(100), idempotent=False)

@@ -38,7 +38,7 @@ def test_blocking_clients_have_the_parameters_and_docstrings_of_the_asyncio_clie
         assert there.__doc__ or not method.__doc__, name
 
 
-def test_a_record_is_sent_and_its_future_tells_where_it_is(bootstrap: str, topic: str) -> None:
+def test_the_future_of_a_sent_record_has_its_partition_and_offset(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap_servers=bootstrap) as producer:
         sent = producer.send(topic, b"v", timestamp_ms=77)
         assert sent.result(20) == RecordMetadata(topic, 0, 0, 77)

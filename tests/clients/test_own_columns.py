@@ -79,7 +79,7 @@ async def test_columns_arrive_as_records_in_their_order(bootstrap: str, topic: s
     assert records[7].headers == (("h", b"7"),)
 
 
-async def test_nulls_and_no_rows(bootstrap: str, topic: str) -> None:
+async def test_null_keys_and_empty_columns_are_sent(bootstrap: str, topic: str) -> None:
     async with a_producer(bootstrap) as producer:
         assert await (await producer.send_batch(topic, 0, None, pa.array([], pa.binary()))) == []
         await (await producer.send_batch(topic, 0, None, pa.array([None, "text"])))
@@ -128,7 +128,7 @@ async def test_a_lost_answer_or_request_loses_and_doubles_nothing(
             assert await written(broker.bootstrap, topic) == values()
 
 
-async def test_a_broker_that_is_killed_meanwhile_has_every_row_once(start_broker: StartBroker) -> None:
+async def test_every_row_is_stored_once_although_the_broker_is_killed(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "columns")
     async with a_producer(broker.bootstrap) as producer:
@@ -150,7 +150,7 @@ async def test_a_row_that_is_too_large_is_refused_before_anything_is_sent(bootst
     assert await written(bootstrap, topic) == [b"next"]
 
 
-async def test_a_batch_that_the_topic_does_not_take_fails_its_future(start_broker: StartBroker) -> None:
+async def test_a_batch_that_the_topic_refuses_fails_its_future(start_broker: StartBroker) -> None:
     broker = start_broker({"message.max.bytes": 5_000})
     topic = create_topic(broker.bootstrap, "columns")
     async with a_producer(broker.bootstrap) as producer:
@@ -195,14 +195,14 @@ async def test_columns_wait_for_room_in_the_buffer(start_broker: StartBroker) ->
     assert found[10:] == values(len(found) - 10), "what was taken before is sent"
 
 
-def test_the_blocking_producer_takes_columns_too(bootstrap: str, topic: str) -> None:
+def test_the_blocking_producer_accepts_columns_too(bootstrap: str, topic: str) -> None:
     with BlockingProducer(bootstrap_servers=bootstrap) as producer:
         producer.send(topic, b"first", partition=0)
         places = producer.send_batch(topic, 0, *rows(100)).result(10)
         assert places[0].offset == 1
 
 
-async def test_batches_and_records_may_be_asked_for_in_turn(bootstrap: str, topic: str) -> None:
+async def test_getbatches_and_getmany_may_alternate(bootstrap: str, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     async with Producer(bootstrap_servers=bootstrap) as producer:
         await (await producer.send_batch(topic, 0, *rows(300), batch_bytes=1_000))

@@ -210,12 +210,12 @@ def test_a_consumer_whose_broker_is_away_closes_all_the_same(start_broker: Start
 
 
 @pytest.mark.parametrize("settings", [{"isolation_level": "dirty"}, {"auto_offset_reset": "middle"}])
-def test_settings_that_cannot_be_are_refused(settings: dict[str, str]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=settings[next(iter(settings))]):
         Consumer(bootstrap_servers="localhost", **settings)  # type: ignore[arg-type]
 
 
-def test_a_group_that_speaks_another_protocol_does_not_take_the_member(bootstrap: str, topic: str) -> None:
+def test_a_group_with_another_protocol_refuses_the_member(bootstrap: str, topic: str) -> None:
     with (
         member(bootstrap, topic, group="ranges", partition_assignment_strategy=["range"]) as first,
         member(bootstrap, topic, group="ranges", partition_assignment_strategy=["roundrobin"]) as second,

@@ -197,7 +197,7 @@ async def test_the_start_fails_at_once_if_the_broker_cannot_be_reached() -> None
             pass
 
 
-async def test_records_take_a_transaction_where_there_is_a_transactional_id(bootstrap: str, topic: str) -> None:
+async def test_a_producer_with_a_transactional_id_sends_only_in_transactions(bootstrap: str, topic: str) -> None:
     async with a_transactional(bootstrap, "needs-begin") as producer:
         with pytest.raises(IllegalState, match="send is not allowed in state READY"):
             await producer.send(topic, b"v")

@@ -81,7 +81,7 @@ def numbers(count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("fault", ["loses", "drops"])
-async def test_records_are_there_once_whatever_connections_do(proxy: FlakyProxy, fault: str) -> None:
+async def test_records_are_stored_once_despite_lost_connections(proxy: FlakyProxy, fault: str) -> None:
     topic = create_topic(proxy.bootstrap, fault)
     setattr(proxy, fault, lambda key, _version, seen: key == ApiKey.PRODUCE.value and seen % 7 == 3)
     async with a_producer(proxy.bootstrap, batch_size=500) as producer:

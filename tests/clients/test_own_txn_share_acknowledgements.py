@@ -282,7 +282,7 @@ def test_the_group_metadata_raise_the_error_of_a_group_that_refuses_the_member(a
         assert refused.value.code is E.GROUP_ID_NOT_FOUND
 
 
-def test_no_metadata_before_the_start_the_subscription_or_after_the_end(at: str, queue: str) -> None:
+def test_the_group_metadata_require_a_started_and_subscribed_consumer(at: str, queue: str) -> None:
     consumer = transactional_worker(at, queue)
     with pytest.raises(IllegalState, match="was not started"):
         consumer.share_group_metadata()

@@ -142,7 +142,7 @@ def test_the_example_of_the_page_runs(report: str) -> None:
     assert "PASSED test_page.py::test_a_record_whose_partition_has_moved_is_sent_again\n" in report, report
 
 
-def test_the_report_of_a_failed_test_tells_the_last_exchanges(report: str) -> None:
+def test_the_report_of_a_failed_test_shows_the_last_exchanges(report: str) -> None:
     assert "FAILED test_payments.py::test_fails" in report
     _, _, story = report.partition("Kafka: the last exchanges")
     assert "rule once: 1 matched, 1 hits" in story
@@ -179,7 +179,7 @@ def guarded() -> Iterator[Odradek]:
 
 
 @pytest.mark.parametrize("is_named_by", ["option", "environment"])
-def test_a_process_that_asks_for_a_token_gets_that_of_the_environment(
+def test_the_token_of_the_environment_is_sent_to_a_process_that_requires_one(
     tmp_path: Path, guarded: Odradek, is_named_by: str
 ) -> None:
     address = f"{guarded.host}:{guarded.port}"
@@ -191,7 +191,7 @@ def test_a_process_that_asks_for_a_token_gets_that_of_the_environment(
     assert "1 passed in" in report, report
 
 
-def test_without_its_token_a_process_refuses_in_its_own_words(tmp_path: Path, guarded: Odradek) -> None:
+def test_the_error_for_a_missing_token_has_the_message_of_the_process(tmp_path: Path, guarded: Odradek) -> None:
     report = run(tmp_path, ELSEWHERE, "--odradek", f"{guarded.host}:{guarded.port}")
     assert "Refused: 401: the request lacks the token of odradek.http.token, or the token is wrong" in report, report
 

@@ -84,7 +84,7 @@ def write(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-def test_a_crash_begins_a_leadership_and_readers_of_the_one_before_learn_where_it_ended(broker: Broker) -> None:
+def test_a_crash_begins_a_leader_epoch_and_readers_get_the_end_of_the_previous_one(broker: Broker) -> None:
     topic = create_topic(broker.bootstrap, "epochs")
     write(broker.bootstrap, topic, 7)
     with Wire(broker.bootstrap) as wire:

@@ -71,7 +71,7 @@ def test_megabytes_in_one_answer_arrive_as_they_were_sent(bootstrap: str, topic:
         assert [r.value for r in reader.read(bootstrap, topic, len(values))] == values, reader.name
 
 
-def test_a_message_above_message_max_bytes_is_refused_and_the_next_one_is_not(
+def test_a_message_above_message_max_bytes_is_refused_and_the_next_one_is_accepted(
     bootstrap: str, topic: str, speaker: Speaker
 ) -> None:
     with pytest.raises(RequestRefused) as refusal:

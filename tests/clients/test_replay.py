@@ -67,14 +67,14 @@ def entries(path: Path) -> list[RecordingEntry]:
         return list(Recording(file.read).entries())
 
 
-def test_a_recording_is_answered_alike_by_a_fresh_broker(recording: Path) -> None:
+def test_a_fresh_broker_gives_the_recorded_responses(recording: Path) -> None:
     done = command("replay", str(recording), "--no-pauses")
     assert done.returncode == 0, done.stdout
     assert ", 0 differences" in done.stdout
     assert int(done.stdout.split()[0]) > 20
 
 
-def test_another_answer_is_named_by_api_version_and_field_unless_it_is_explained(
+def test_a_different_response_is_reported_by_api_version_and_field_unless_it_is_explained(
     recording: Path, tmp_path: Path
 ) -> None:
     changed = entries(recording)

@@ -52,7 +52,7 @@ def entries() -> list[RecordingEntry]:
         return list(Recording(file.read).entries())
 
 
-def test_a_recording_of_kafka_4_4_0_is_answered_alike() -> None:
+def test_odradek_gives_the_recorded_responses_of_kafka_4_4_0() -> None:
     check_alike(RECORDED)
 
 

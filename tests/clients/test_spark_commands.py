@@ -63,7 +63,7 @@ async def test_the_open_transactions_of_a_query_are_listed_and_ended_according_t
     await query.close()
 
 
-async def test_a_sink_that_nobody_knows_is_refused(broker: Broker) -> None:
+async def test_an_unknown_sink_is_refused(broker: Broker) -> None:
     text = await asyncio.to_thread(odradek, "spark", "recover", "spark.none", "-b", broker.bootstrap, status=4)
     assert "there is no sink 'spark.none'" in text
 

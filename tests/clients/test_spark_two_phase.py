@@ -171,7 +171,7 @@ WAYS: list[Callable[[Query, tuple[CommitStep, int]], Awaitable[None]]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", STEPS, ids=named)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_nothing_is_lost_or_doubled(
+async def test_no_row_is_lost_or_duplicated(
     query: Query, stopped: tuple[CommitStep, int], way: Callable[[Query, tuple[CommitStep, int]], Awaitable[None]]
 ) -> None:
     await query.driver().write()
@@ -587,7 +587,7 @@ class SweepWithoutDoom(TwoPhaseSink):
         await self._abort(admin, set(await self._open_ids(admin)) - decided)
 
 
-async def test_an_abort_that_obeys_loses_a_decided_batch(query: Query) -> None:
+async def test_an_abort_that_ignores_the_decision_loses_a_decided_batch(query: Query) -> None:
     with pytest.raises(Crash):
         await query.driver(Stop(CommitStep.DECIDED, crashes=True), ObedientAbort).write()
     with pytest.raises(NotExactlyOnce):

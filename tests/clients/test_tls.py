@@ -151,14 +151,14 @@ def test_scenario_009_both_versions_of_tls_are_spoken(
         assert client.version() == {"TLSv1_2": "TLSv1.2", "TLSv1_3": "TLSv1.3"}[version.name]
 
 
-def test_scenario_003_each_listener_tells_its_own_address(broker: BrokerProcess, directory: Path) -> None:
+def test_scenario_003_each_listener_returns_its_own_address(broker: BrokerProcess, directory: Path) -> None:
     for listener in ("ANY", "CERT"):
         admin = AdminClient(librdkafka(broker, listener, directory, "kate"))
         (told,) = admin.list_topics(timeout=TIMEOUT_S).brokers.values()
         assert f"{told.host}:{told.port}" == address(broker, listener)
 
 
-def test_scenario_003_a_listener_that_is_not_advertised_serves_and_knows_no_broker(broker: BrokerProcess) -> None:
+def test_scenario_003_a_listener_that_is_not_advertised_returns_no_brokers(broker: BrokerProcess) -> None:
     with connect(broker, "HIDDEN") as client:
         client.sendall(request_bytes(MetadataRequest(topics=[]), 9, 1, "test"))
         (size,) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
@@ -166,7 +166,7 @@ def test_scenario_003_a_listener_that_is_not_advertised_serves_and_knows_no_brok
     assert (answer.brokers, answer.controller_id) == ([], 1)
 
 
-def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
+def test_a_client_logs_in_over_tls(broker: BrokerProcess, directory: Path) -> None:
     """The client's certificate has no effect: the principal is alice, who logs in."""
     settings = librdkafka(broker, "BOTH", directory, "mallory") | {
         "security.protocol": "sasl_ssl",

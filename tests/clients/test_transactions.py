@@ -108,7 +108,7 @@ def is_decided(bootstrap: str, topic: str) -> bool:
     return len(ends) == 1
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(
+def test_committed_readers_get_committed_and_no_aborted_records(
     open_producer: Producer, bootstrap: str, topic: str
 ) -> None:
     producer = open_producer(new_id())

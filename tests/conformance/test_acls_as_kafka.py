@@ -198,7 +198,7 @@ def acl_of(host: str, topic: str, permission: int, principal: str = ANONYMOUS) -
 
 
 @pytest.mark.parametrize("release", EMULATED)
-def test_address_ranges_are_taken_refused_found_and_matched_as_by_kafka(tmp_path: Path, release: str) -> None:
+def test_address_ranges_are_accepted_refused_found_and_matched_as_by_kafka(tmp_path: Path, release: str) -> None:
     """Checks that Odradek accepts, refuses, finds and matches address ranges as Kafka does (R1 to R4, R6 and R7 of
     docs/spec/kafka-4.4.md#s5-4)."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}

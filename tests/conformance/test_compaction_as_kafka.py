@@ -174,7 +174,7 @@ def comparable(header: BatchHeader) -> BatchHeader:
     return replace(header, batch_length=0) if header.is_compressed or header.has_delete_horizon else header
 
 
-def test_rounds_of_writing_and_cleaning(tmp_path: Path) -> None:
+def test_compaction_agrees_with_kafka_over_rounds_of_writing_and_cleaning(tmp_path: Path) -> None:
     data, before = tmp_path / "kafka", None
     seen: set[tuple[bool, bool, bool]] = set()
     with running_kafka(

@@ -90,7 +90,7 @@ def connected(broker: Broker) -> Wire:
 
 
 @pytest.mark.parametrize(("first", "second"), [("odradek", "kafka"), ("kafka", "odradek")])
-def test_a_group_that_one_broker_made_goes_on_with_the_other(first: str, second: str, tmp_path: Path) -> None:
+def test_a_group_of_one_broker_continues_on_the_other(first: str, second: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BROKERS[first](data, SETTINGS) as broker, connected(broker) as wire:
         topic = create_topic(broker.bootstrap, "t", partitions=6)

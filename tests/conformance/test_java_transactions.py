@@ -47,7 +47,7 @@ def story(clients: Tools, broker: Broker, topic: str, name: str, *more: object) 
 # --- the producer
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(clients: Tools, broker: Broker, topic: str) -> None:
+def test_committed_readers_get_committed_and_no_aborted_records(clients: Tools, broker: Broker, topic: str) -> None:
     assert story(clients, broker, topic, "ends") == [
         "read_committed: 0a 0b 2a 2b 4a 4b",
         "read_committed: 0a 0b 2a 2b 4a 4b",
@@ -86,7 +86,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(clients: Tools, broker: Br
     assert seen == "read_committed: again"
 
 
-def test_many_transactions_of_one_producer(clients: Tools, broker: Broker, topic: str) -> None:
+def test_many_transactions_of_one_producer_are_read_in_order(clients: Tools, broker: Broker, topic: str) -> None:
     expected = " ".join(str(n) for n in range(400) if n % 10 != 9)
     assert story(clients, broker, topic, "many", 400) == [f"read_committed: {expected}"]
 

@@ -154,7 +154,7 @@ def test_kafka_delivers_only_the_records_without_committed_acknowledgements(kafk
     assert READERS["confluent-kafka"](kafka.bootstrap, OUTPUT, committed=True) == [b"committed"]
 
 
-def test_we_go_on_where_kafka_stopped(kafka: Broker) -> None:
+def test_odradek_continues_where_kafka_stopped(kafka: Broker) -> None:
     kafka.stop()
     produced = [b"10", b"11"]
     with BrokerProcess(kafka.data_dir, SETTINGS) as ours:

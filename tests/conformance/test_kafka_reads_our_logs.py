@@ -99,7 +99,7 @@ def test_every_index_entry_agrees_with_the_log(tools: Tools, closed: Log, suffix
     assert [line for line in printed if not line.startswith("Dumping")] == []
 
 
-def test_index_entries_are_read_as_we_meant_them(tools: Tools, closed: Log) -> None:
+def test_kafka_reads_the_index_entries_that_odradek_wrote(tools: Tools, closed: Log) -> None:
     printed = tools.run("dump-log", "--files", files(closed, ".index")).lines
     entries = [tuple(numbers(line)) for line in printed if line.startswith("offset")]
     assert entries == [entry for segment in closed.segments for entry in segment.offset_index.entries()]
@@ -108,14 +108,14 @@ def test_index_entries_are_read_as_we_meant_them(tools: Tools, closed: Log) -> N
     assert entries == [entry for segment in closed.segments for entry in segment.time_index.entries()]
 
 
-def test_the_aborted_transactions_are_read_as_we_meant_them(tools: Tools, closed: Log) -> None:
+def test_kafka_reads_the_aborted_transactions_that_odradek_wrote(tools: Tools, closed: Log) -> None:
     printed = tools.run("dump-log", "--files", files(closed, ".txnindex")).lines
     entries = [AbortedTxn(*numbers(line)[1:]) for line in printed if line.startswith("version")]
     assert len(entries) > 20
     assert entries == [entry for segment in closed.segments for entry in segment.txn_index.entries()]
 
 
-def test_the_producers_are_read_as_we_meant_them(tools: Tools, closed: Log) -> None:
+def test_kafka_reads_the_producers_that_odradek_wrote(tools: Tools, closed: Log) -> None:
     last = f"{closed.directory}/{closed.log_end_offset:020d}.snapshot"
     printed = [line for line in tools.run("dump-log", "--files", last).lines if line.startswith("producerId")]
     assert [numbers(line)[0] for line in printed] == [entry.producer_id for entry in closed.producers()]

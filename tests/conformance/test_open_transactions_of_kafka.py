@@ -174,7 +174,7 @@ def span(ranges: list[list[int]]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "aborted"])
-def test_its_owner_ends_it(left: StartedOnKafka, committed: bool) -> None:
+def test_the_owner_ends_the_open_transaction(left: StartedOnKafka, committed: bool) -> None:
     check_open(left)
     left.end(commit=committed)
     check_finished(left, committed=committed)
@@ -182,7 +182,7 @@ def test_its_owner_ends_it(left: StartedOnKafka, committed: bool) -> None:
     check_finished(left, committed=committed)
 
 
-def test_a_successor_of_its_owner_aborts_it(left: StartedOnKafka) -> None:
+def test_a_successor_of_the_owner_aborts_the_open_transaction(left: StartedOnKafka) -> None:
     check_open(left)
     left.fence()
     with Wire(left.broker.bootstrap) as wire:
@@ -196,7 +196,7 @@ def test_a_successor_of_its_owner_aborts_it(left: StartedOnKafka) -> None:
     assert left.state() == "Empty"
 
 
-def test_it_outlives_further_crashes(left: StartedOnKafka) -> None:
+def test_the_open_transaction_outlives_further_crashes(left: StartedOnKafka) -> None:
     check_open(left)
     left.broker.kill9()
     left.broker.start()

@@ -92,7 +92,7 @@ def without_the_time(text: str | None, row: ProduceCase) -> str | None:
 
 
 @pytest.mark.parametrize("name", [row.name for row in everything(NOW_MS)])
-def test_kafka_agrees(kafka: Wire, name: str) -> None:
+def test_kafka_accepts_and_refuses_the_same_batches(kafka: Wire, name: str) -> None:
     """Checks that Kafka's response agrees with the row. The rows include M1 to M3, M6 and M7 of
     docs/spec/kafka-4.4.md#s4-3, and O5 of #s5-5."""
     now_ms = time.time_ns() // 1_000_000

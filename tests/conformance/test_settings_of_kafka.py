@@ -101,7 +101,7 @@ def outcomes(kafka: list[list[str]]) -> Iterator[tuple[Setting, str, str]]:
             yield TABLES[row[1]][row[2]], value, outcome
 
 
-def test_every_value_is_taken_or_refused_as_by_kafka_and_in_its_words(kafka: list[list[str]]) -> None:
+def test_every_value_is_accepted_or_refused_as_by_kafka_with_the_same_message(kafka: list[list[str]]) -> None:
     different = []
     for setting, value, outcome in outcomes(kafka):
         if setting.kind is ValueType.CLASS:

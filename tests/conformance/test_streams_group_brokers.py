@@ -80,7 +80,7 @@ def scene(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Scene]:
     made.talk.close()
 
 
-def test_scenario_033_nobody_has_looked_for_the_coordinator_yet(broker: Broker) -> None:
+def test_scenario_033_requests_before_find_coordinator_get_not_coordinator(broker: Broker) -> None:
     talk = Talk(Place(broker.bootstrap, "", ""))
     heartbeat = StreamsGroupHeartbeatRequest(
         group_id="first",
@@ -154,7 +154,9 @@ DESCRIPTION = TopologyDescription(
 )
 
 
-def test_scenarios_110_and_111_and_112_and_113_and_114_a_description_of_the_topology(scene: Scene) -> None:
+def test_scenarios_110_and_111_and_112_and_113_and_114_a_topology_description_is_requested_stored_and_removed(
+    scene: Scene,
+) -> None:
     a = scene.member("a")
     assert a.join().response.topology_description_required
     assert not a.beat().response.topology_description_required
@@ -233,7 +235,7 @@ def test_scenario_100_the_feature_is_switched_off_and_on(scene: Scene) -> None:
     assert a.beat_until(lambda reply: reply.code is NONE).epoch_and_tasks == (2, None)
 
 
-def test_scenarios_102_and_103_a_broker_that_was_killed(broker: Broker, scene: Scene) -> None:
+def test_scenarios_102_and_103_groups_survive_a_kill(broker: Broker, scene: Scene) -> None:
     stable = Scene(scene.talk, "stable", scene.is_kafka, topology(subtopology(changelogs=["stable-c"])))
     with_stores = stable.member("s1", instance_id="i", process_id="P")
     with_stores.join()

@@ -10,7 +10,7 @@ pytestmark = needs_kafka
 AT_A, AT_C = Endpoint(host="a", port=1), Endpoint(host="c", port=65535)
 
 
-def test_scenarios_073_and_074_and_075_and_076_and_077_and_078_and_079_endpoints_of_a_group(scene: Scene) -> None:
+def test_scenarios_073_and_074_and_075_and_076_and_077_and_078_and_079_members_get_endpoints(scene: Scene) -> None:
     scene.configure(num_standby_replicas=1)
     scene.topology = topology(subtopology("0", ["i4", "i3"], changelogs=[scene.named("c")]))
     a, c = scene.member("a", user_endpoint=AT_A), scene.member("c", user_endpoint=AT_C)

@@ -55,7 +55,7 @@ def test_scenario_059_an_instance_id_has_one_member(scene: Scene) -> None:
     assert a1.beat(member_epoch=2).epoch_and_tasks == (2, None)
 
 
-def test_scenario_060_a_static_member_leaves_for_a_while(scene: Scene) -> None:
+def test_scenario_060_a_static_member_leaves_temporarily(scene: Scene) -> None:
     a = on_leave(scene)
     assert scene.state == ("Reconciling", 3, 3)
     assert (a.described().member_epoch, a.assigned, a.target) == (-2, ({"0": [0, 1]}, {}), {"0": [0, 1]})
@@ -69,7 +69,7 @@ def test_scenario_060_a_static_member_leaves_for_a_while(scene: Scene) -> None:
     )
 
 
-def test_scenario_061_another_member_takes_its_place(scene: Scene) -> None:
+def test_scenario_061_a_successor_of_a_static_member_takes_over(scene: Scene) -> None:
     a1 = on_leave(scene)
     a2 = static(scene, "a2")
     assert a2.join().epoch_and_tasks == (3, {"0": [0, 1]})
@@ -78,7 +78,7 @@ def test_scenario_061_another_member_takes_its_place(scene: Scene) -> None:
     assert a1.beat(member_epoch=3).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_scenarios_062_and_063_one_of_another_process_raises_the_epoch(scene: Scene) -> None:
+def test_scenarios_062_and_063_a_successor_in_another_process_raises_the_epoch(scene: Scene) -> None:
     on_leave(scene)
     a2 = static(scene, "a2")
     a2.join()
@@ -102,14 +102,14 @@ def test_scenario_131_few_fields_of_a_static_member_raise_the_epoch(scene: Scene
     assert a.beat(instance_id="ia", process_id="another").epoch == 5
 
 
-def test_scenario_131_a_static_member_that_does_not_say_so_counts_as_dynamic(scene: Scene) -> None:
+def test_scenario_131_a_heartbeat_without_the_instance_id_counts_as_dynamic(scene: Scene) -> None:
     a = static(scene, "a")
     a.join()
     assert a.beat(rebalance_timeout_ms=1234).epoch == 3
     assert a.described().instance_id == "ia"
 
 
-def test_scenario_132_tasks_that_were_to_be_given_up_are_free_when_the_member_leaves_for_a_while(
+def test_scenario_132_tasks_that_a_static_member_must_revoke_are_free_when_it_leaves_temporarily(
     scene: Scene,
 ) -> None:
     a, c = static(scene, "a"), scene.member("c")

@@ -140,7 +140,7 @@ def revoked(scene: Scene) -> tuple[Member, Member]:
     return a, c
 
 
-def test_scenario_081_versions_of_a_commit(scene: Scene) -> None:
+def test_scenario_081_commits_require_version_9(scene: Scene) -> None:
     scene.member("a").join()
     assert [commit(scene, "a", 2, version=version) for version in (9, 8, 2)] == [
         [NONE],
@@ -149,26 +149,26 @@ def test_scenario_081_versions_of_a_commit(scene: Scene) -> None:
     ]
 
 
-def test_scenario_082_other_epochs_and_members(scene: Scene) -> None:
+def test_scenario_082_commits_of_other_epochs_and_members_are_refused(scene: Scene) -> None:
     scene.member("a").join()
     assert [commit(scene, "a", epoch) for epoch in (3, 1, -1, -2)] == [[STALE]] * 4
     assert [commit(scene, member, epoch) for member, epoch in (("q", 2), ("", -1))] == [[UNKNOWN]] * 2
 
 
-def test_scenario_083_topics_outside_the_topology(scene: Scene) -> None:
+def test_scenario_083_topics_outside_the_topology_can_be_committed(scene: Scene) -> None:
     scene.member("a").join()
     assert commit(scene, "a", 2, topic="i3") == [NONE]
     assert commit(scene, "a", 2, topic="nowhere") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_scenario_084_tasks_that_are_to_be_given_up(scene: Scene) -> None:
+def test_scenario_084_tasks_that_are_being_revoked_can_be_committed(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
     revoke_tasks(scene, a, c)
     assert commit(scene, "a", 2, (0, 3)) == [NONE, NONE]
 
 
-def test_scenario_085_an_older_epoch_than_that_of_the_tasks(scene: Scene) -> None:
+def test_scenario_085_an_older_epoch_is_stale_for_newly_assigned_tasks(scene: Scene) -> None:
     revoked(scene)
     assert commit(scene, "a", 2, (0,)) == [NONE]
     assert commit(scene, "a", 2, (3,)) == [STALE]
@@ -193,7 +193,7 @@ def test_scenario_087_offsets_are_fetched_at_the_member_epoch_or_without_a_membe
     assert code is (ErrorCode.UNKNOWN_SERVER_ERROR if scene.is_kafka else UNKNOWN)
 
 
-def test_scenarios_088_and_089_offsets_in_a_transaction(scene: Scene) -> None:
+def test_scenarios_088_and_089_offsets_are_committed_in_a_transaction(scene: Scene) -> None:
     revoked(scene)
     topic_id = scene.topic_id("i4")
     transaction = Transaction(scene, "t")
@@ -359,7 +359,7 @@ def test_scenario_096_nobody_can_join_a_classic_group_that_has_a_member(scene: S
 
 @pytest.mark.parametrize("kind", ["consumer", "share"])
 @pytest.mark.parametrize("is_empty", [False, True], ids=["with a member", "empty"])
-def test_scenario_097_groups_of_other_types(scene: Scene, kind: str, is_empty: bool) -> None:
+def test_scenario_097_groups_of_other_types_refuse_streams_members(scene: Scene, kind: str, is_empty: bool) -> None:
     beat = consumer_heartbeat if kind == "consumer" else share_heartbeat
     while beat(scene) is not NONE:
         time.sleep(PAUSE_S)  # The broker is creating the coordinator of share state.
@@ -373,7 +373,7 @@ def listed(scene: Scene, *, states: Sequence[str] = (), types: Sequence[str] = (
     return scene.group in [each.group_id for each in scene.talk.quietly(request, 5).groups]
 
 
-def test_scenario_098_the_state_of_a_group_that_waits_for_topics(scene: Scene) -> None:
+def test_scenario_098_a_group_that_waits_for_topics_is_not_ready(scene: Scene) -> None:
     scene.member("a").join(topology(subtopology("0", [scene.named("nowhere")])))
     assert group_type(scene) == ("streams", "streams", "NotReady")
     assert listed(scene, states=["not_ready"])
@@ -407,13 +407,13 @@ def test_scenario_099_groups_are_described(scene: Scene) -> None:
     assert scene.talk.quietly(StreamsGroupDescribeRequest(group_ids=[]), 1).groups == []
 
 
-def test_the_offsets_of_members_that_have_not_got_their_tasks_yet(scene: Scene) -> None:
+def test_a_member_may_commit_offsets_before_it_has_its_tasks(scene: Scene) -> None:
     _, c = revoked(scene)
     assert commit(scene, "c", 3, (2,)) == [NONE]
     assert c.beat().epoch_and_tasks == (3, {"0": [2, 3]})
 
 
-def test_offsets_of_a_group_that_waits_for_topics(scene: Scene) -> None:
+def test_offsets_of_a_group_that_waits_for_topics_can_be_committed(scene: Scene) -> None:
     scene.member("a").join(topology(subtopology("0", [scene.named("nowhere")])))
     assert commit(scene, "a", 2) == [NONE]
 

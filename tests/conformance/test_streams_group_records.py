@@ -77,7 +77,7 @@ class Log:
         return found
 
 
-def test_scenario_101_the_records_of_members_that_come_and_go(scene: Scene) -> None:
+def test_scenario_101_members_that_join_and_leave_write_the_same_records(scene: Scene) -> None:
     log = Log(scene)
     a, c = scene.member("a"), scene.member("c")
     a.join()
@@ -104,7 +104,7 @@ def test_scenario_101_the_records_of_members_that_come_and_go(scene: Scene) -> N
     assert log.written() == [-CURRENT, -TARGET_MEMBER, -MEMBER, METADATA, TARGET]
 
 
-def test_scenario_101_the_records_of_topics_that_are_made(scene: Scene) -> None:
+def test_scenario_101_created_topics_write_the_same_records(scene: Scene) -> None:
     scene.topology = topology(subtopology(changelogs=[scene.named("c")]))
     log = Log(scene)
     a = scene.member("a")
@@ -114,7 +114,7 @@ def test_scenario_101_the_records_of_topics_that_are_made(scene: Scene) -> None:
     assert log.written() == [METADATA, TARGET_MEMBER, TARGET, CURRENT]
 
 
-def test_scenario_101_the_records_of_static_members(scene: Scene) -> None:
+def test_scenario_101_static_members_write_the_same_records(scene: Scene) -> None:
     a1, a2 = scene.member("a1", instance_id="i", process_id="P"), scene.member("a2", instance_id="i", process_id="P")
     a1.join()
     log = Log(scene)
@@ -124,7 +124,7 @@ def test_scenario_101_the_records_of_static_members(scene: Scene) -> None:
     assert log.written() == [-CURRENT, -TARGET_MEMBER, -MEMBER, MEMBER, TARGET_MEMBER, CURRENT, CURRENT]
 
 
-def test_scenario_101_the_records_of_a_group_that_is_deleted(scene: Scene) -> None:
+def test_scenario_101_a_deleted_group_writes_the_same_records(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
     commit(scene, "a", 2)
@@ -134,7 +134,7 @@ def test_scenario_101_the_records_of_a_group_that_is_deleted(scene: Scene) -> No
     assert log.written() == [-COMMIT, -TARGET, -METADATA, -TOPOLOGY]
 
 
-def test_scenario_101_the_records_of_a_group_that_becomes_a_classic_one_and_back(scene: Scene) -> None:
+def test_scenario_101_a_group_that_becomes_classic_and_back_writes_the_same_records(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
     a.leave()
@@ -143,7 +143,7 @@ def test_scenario_101_the_records_of_a_group_that_becomes_a_classic_one_and_back
     assert log.written()[:4] == [-TARGET, -METADATA, -TOPOLOGY, CLASSIC]
 
 
-def test_scenario_104_settings_of_a_group_in_the_answer(scene: Scene) -> None:
+def test_scenario_104_a_response_contains_the_settings_of_the_group(scene: Scene) -> None:
     scene.configure(acceptable_recovery_lag=77, task_offset_interval_ms=15_000, heartbeat_interval_ms=150)
     a = scene.member("a")
     response = a.join().response
@@ -154,7 +154,7 @@ def test_scenario_104_settings_of_a_group_in_the_answer(scene: Scene) -> None:
     assert earlier.task_offset_interval_ms == 15_000
 
 
-def test_scenarios_105_and_106_tags_that_a_member_should_have(scene: Scene) -> None:
+def test_scenarios_105_and_106_a_member_without_the_required_tags_gets_a_status(scene: Scene) -> None:
     scene.configure(rack_aware_assignment_tags="zone,cluster")
     a = scene.member("a", client_tags=[KeyValue(key="zone", value="1")])
     reply = a.join()
@@ -180,7 +180,7 @@ def test_scenario_107_the_name_of_the_assignor_makes_no_target(scene: Scene) -> 
 
 
 @pytest.mark.parametrize("member", ["a", "", "q"])
-def test_scenario_116_no_description_is_taken_without_a_store(scene: Scene, member: str) -> None:
+def test_scenario_116_no_description_is_requested_without_a_store(scene: Scene, member: str) -> None:
     scene.member("a").join()
     request = StreamsGroupTopologyDescriptionUpdateRequest(group_id=scene.group, member_id=member, topology_epoch=5)
     answer = scene.talk.quietly(request, 0)

@@ -96,20 +96,20 @@ JOINS_THAT_BREAK: dict[str, tuple[dict[str, Any], ErrorCode]] = {
 
 
 @pytest.mark.parametrize("case", JOINS_REFUSED)
-def test_scenario_023_a_request_that_is_refused(scene: Scene, case: str) -> None:
+def test_scenario_023_an_invalid_request_is_refused(scene: Scene, case: str) -> None:
     fields, code, message = JOINS_REFUSED[case]
     assert scene.member("a").join(**fields).refused == (code, message)
     assert scene.described().error_code == ErrorCode.GROUP_ID_NOT_FOUND.value
 
 
 @pytest.mark.parametrize("case", JOINS_THAT_BREAK)
-def test_scenario_023_a_request_that_kafka_has_no_answer_for(scene: Scene, case: str) -> None:
+def test_scenario_023_a_request_that_fails_in_kafka_with_an_unknown_error_is_refused(scene: Scene, case: str) -> None:
     fields, code = JOINS_THAT_BREAK[case]
     assert scene.member("a").join(**fields).code is (ErrorCode.UNKNOWN_SERVER_ERROR if scene.is_kafka else code)
     assert scene.described().error_code == ErrorCode.GROUP_ID_NOT_FOUND.value
 
 
-def test_scenario_023_tasks_that_the_topology_does_not_have(scene: Scene) -> None:
+def test_scenario_023_tasks_outside_the_topology_are_refused(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
     assert a.beat({"9": [0]}).refused == (INVALID, "Subtopology 9 does not exist in the topology.")
@@ -124,7 +124,7 @@ def test_scenario_023_a_rebalance_timeout_below_one_is_accepted(scene: Scene, ti
     assert scene.member("a").join(rebalance_timeout_ms=timeout_ms).epoch_and_tasks == (2, ALL)
 
 
-def test_scenario_024_the_member_id_is_looked_at_before_the_group_id(scene: Scene) -> None:
+def test_scenario_024_the_member_id_is_checked_before_the_group_id(scene: Scene) -> None:
     assert scene.member("a").join(member_id="", group_id="").refused == (INVALID, "MemberId can't be empty.")
 
 
@@ -158,7 +158,7 @@ def test_scenario_027_a_heartbeat_with_an_unknown_higher_epoch_is_fenced(scene: 
     )
 
 
-def test_scenario_028_internal_topics_are_looked_at_before_invalid_names(scene: Scene) -> None:
+def test_scenario_028_internal_topics_are_checked_before_invalid_names(scene: Scene) -> None:
     both = topology(subtopology("0", ["a b", "__consumer_offsets"]))
     assert scene.member("a").join(both).refused == (
         TOPOLOGY,
@@ -166,7 +166,7 @@ def test_scenario_028_internal_topics_are_looked_at_before_invalid_names(scene: 
     )
 
 
-def test_scenario_029_a_topology_without_subtopologies(scene: Scene) -> None:
+def test_scenario_029_a_topology_may_have_no_subtopologies(scene: Scene) -> None:
     assert scene.member("a").join(Topology(epoch=0, subtopologies=[])).epoch_and_tasks == (2, NOTHING)
     assert scene.state == ("Stable", 2, 2)
 
@@ -225,7 +225,7 @@ def test_describing_an_unknown_group_is_refused_with_its_name(scene: Scene) -> N
     assert (described.topology, described.members, described.assignor_name) == (None, [], None)
 
 
-def test_a_heartbeat_says_nothing_that_it_was_not_asked(scene: Scene) -> None:
+def test_a_refused_heartbeat_response_has_no_tasks_and_no_status(scene: Scene) -> None:
     request = StreamsGroupHeartbeatRequest(group_id=scene.group, member_id="a", member_epoch=-5)
     answer = scene.talk.quietly(request, 1)
     assert answer.status == []

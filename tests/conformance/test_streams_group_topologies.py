@@ -57,7 +57,7 @@ def test_scenarios_034_and_035_and_036_and_037_source_topics_come_grow_and_go(sc
     assert a.beat({}).epoch == 5
 
 
-def test_scenario_038_a_changelog_is_made(scene: Scene) -> None:
+def test_scenario_038_a_changelog_is_created(scene: Scene) -> None:
     changelog = scene.named("store-changelog")
     wanted = internal(changelog, cleanup_policy="compact", message_timestamp_type="CreateTime", segment_ms="123456")
     scene.topology = topology(subtopology(changelogs=[wanted]))
@@ -76,7 +76,7 @@ def test_scenario_038_a_changelog_is_made(scene: Scene) -> None:
     assert (shown.name, shown.partitions) == (changelog, 4)
 
 
-def test_scenario_039_a_topology_that_becomes_ready_within_the_interval(scene: Scene) -> None:
+def test_scenario_039_a_topology_that_becomes_ready_within_the_interval_waits_for_its_target(scene: Scene) -> None:
     scene.configure(assignment_interval_ms=3000)
     scene.topology = topology(subtopology(changelogs=[scene.named("c")]))
     a = scene.member("a")
@@ -107,7 +107,7 @@ def test_scenario_040_a_repartition_topic_has_the_partitions_of_its_widest_sourc
     assert found == ["delete", "-1", "52428800"]
 
 
-def test_scenario_041_a_repartition_topic_with_a_number_of_its_own(scene: Scene) -> None:
+def test_scenario_041_a_repartition_topic_may_have_a_fixed_partition_count(scene: Scene) -> None:
     between, store = scene.named("r"), scene.named("c")
     scene.topology = topology(
         subtopology("0", ["i3"], sinks=[between]),
@@ -119,7 +119,7 @@ def test_scenario_041_a_repartition_topic_with_a_number_of_its_own(scene: Scene)
     assert [scene.partitions_of(name) for name in (between, store)] == [7, 7]
 
 
-def test_scenario_042_copartitioned_sources_with_different_numbers(scene: Scene) -> None:
+def test_scenario_042_copartitioned_sources_with_different_partition_counts_are_reported(scene: Scene) -> None:
     reply = scene.member("a").join(topology(subtopology("0", ["i3", "i6"], copartitions=[([0, 1], [])])))
     assert (reply.epoch_and_tasks, reply.statuses) == ((2, NOTHING), [WRONGLY_PARTITIONED])
     assert reply.details == ["Following topics do not have the same number of partitions: [{i3=3, i6=6}]"]
@@ -138,7 +138,7 @@ def test_scenario_043_a_repartition_topic_follows_the_source_beside_it(scene: Sc
     assert scene.partitions_of(between) == 3
 
 
-def test_scenario_044_a_fixed_repartition_topic_beside_a_source_of_another_number(scene: Scene) -> None:
+def test_scenario_044_a_fixed_partition_count_that_differs_from_the_source_is_reported(scene: Scene) -> None:
     between = scene.named("r")
     reply = scene.member("a").join(
         topology(
@@ -155,7 +155,7 @@ def test_scenario_044_a_fixed_repartition_topic_beside_a_source_of_another_numbe
     ]
 
 
-def test_scenario_045_fixed_repartition_topics_of_different_numbers(scene: Scene) -> None:
+def test_scenario_045_fixed_repartition_topics_with_different_partition_counts_are_reported(scene: Scene) -> None:
     one, other = scene.named("r1"), scene.named("r2")
     reply = scene.member("a").join(
         topology(
@@ -206,12 +206,14 @@ LOOP = (
     ],
     ids=["no sink", "a loop", "no source"],
 )
-def test_scenario_047_a_topology_that_has_no_numbers(scene: Scene, wanted: Topology, message: str) -> None:
+def test_scenario_047_a_topology_without_partition_counts_is_refused(
+    scene: Scene, wanted: Topology, message: str
+) -> None:
     assert scene.member("a").join(wanted).refused == (INVALID_TOPOLOGY, message)
     assert scene.described().error_code == ErrorCode.GROUP_ID_NOT_FOUND.value
 
 
-def test_scenario_048_a_changelog_that_is_there_with_another_number(scene: Scene) -> None:
+def test_scenario_048_an_existing_changelog_with_another_partition_count_is_reported(scene: Scene) -> None:
     store = scene.make_source("st", 9)
     reply = scene.member("a").join(topology(subtopology("0", ["i3"], changelogs=[store])))
     assert (reply.epoch_and_tasks, reply.statuses) == ((2, NOTHING), [WRONGLY_PARTITIONED])
@@ -219,7 +221,7 @@ def test_scenario_048_a_changelog_that_is_there_with_another_number(scene: Scene
     assert scene.state == ("NotReady", 2, 2)
 
 
-def test_scenario_049_topics_that_cannot_be_made(scene: Scene) -> None:
+def test_scenario_049_failures_to_create_topics_are_reported(scene: Scene) -> None:
     wrong = internal(scene.named("wrong"), cleanup_policy="nonsense")
     scene.topology = topology(subtopology("0", ["i3"], changelogs=[wrong]))
     a = scene.member("a")
@@ -236,7 +238,7 @@ def test_scenario_049_topics_that_cannot_be_made(scene: Scene) -> None:
     assert forgotten.details == [f"Internal topics are missing: {wrong.name}"]
 
 
-def test_scenario_049_more_replicas_than_brokers(scene: Scene) -> None:
+def test_scenario_049_a_topic_with_more_replicas_than_brokers_is_not_created(scene: Scene) -> None:
     scene.topology = topology(subtopology("0", ["i3"], changelogs=[internal(scene.named("c"), 0, 3)]))
     a = scene.member("a")
     a.join()
@@ -315,7 +317,7 @@ def test_scenario_129_the_order_of_subtopologies_does_not_count(scene: Scene) ->
     assert a.join(topology(in_order, other)).refused == NO_UPDATES
 
 
-def test_scenario_055_a_deleted_changelog_is_made_again(scene: Scene) -> None:
+def test_scenario_055_a_deleted_changelog_is_created_again(scene: Scene) -> None:
     changelog = scene.named("c")
     scene.topology = topology(subtopology(changelogs=[changelog]))
     a = scene.member("a")
@@ -329,7 +331,7 @@ def test_scenario_055_a_deleted_changelog_is_made_again(scene: Scene) -> None:
     assert scene.partitions_of(changelog) == 4
 
 
-def test_scenario_056_a_source_topic_that_is_made_again(scene: Scene) -> None:
+def test_scenario_056_a_recreated_source_topic_raises_the_epoch(scene: Scene) -> None:
     source = scene.make_source("s", 2)
     scene.topology = topology(subtopology("0", [source]))
     a = scene.member("a")
@@ -369,7 +371,7 @@ def test_scenario_130_statuses_have_an_order(scene: Scene) -> None:
     assert c.beat(shutdown_application=True).statuses == [STALE, DELAYED, MISSING_INTERNAL, SHUTDOWN]
 
 
-def test_a_member_that_gives_up_tasks_of_a_topology_that_is_not_ready(scene: Scene) -> None:
+def test_a_member_revokes_tasks_although_the_topology_is_not_ready(scene: Scene) -> None:
     changelog = scene.named("c")
     scene.topology = topology(subtopology(changelogs=[changelog]))
     a, c = scene.member("a"), scene.member("c")

@@ -120,7 +120,7 @@ def test_scenario_014_a_member_that_rejoins_by_another_client_id_raises_the_epoc
     assert scene.state == ("Stable", 3, 3)
 
 
-def test_scenario_016_a_task_that_comes_back_to_its_owner_comes_one_heartbeat_later(scene: Scene) -> None:
+def test_scenario_016_a_task_that_returns_to_its_owner_is_assigned_one_heartbeat_later(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
     revoke_tasks(scene, a, c)
@@ -147,14 +147,14 @@ def test_scenario_018_a_stable_member_may_report_fewer_tasks(scene: Scene) -> No
     assert scene.state == ("Stable", 2, 2)
 
 
-def test_scenario_019_members_without_a_process_id(scene: Scene) -> None:
+def test_scenario_019_members_may_have_no_process_id(scene: Scene) -> None:
     a, c = scene.member("a", process_id=None), scene.member("c", process_id=None)
     a.join()
     c.join()
     assert [a.described().process_id, c.described().process_id] == ["", ""]
 
 
-def test_scenario_020_standby_tasks_that_are_asked_for_later(scene: Scene) -> None:
+def test_scenario_020_standby_tasks_that_are_configured_later_are_assigned(scene: Scene) -> None:
     with_a_store(scene)
     members = [scene.member(name, process_id=process) for name, process in zip("abcd", "PPQQ", strict=True)]
     members[0].join()
@@ -259,7 +259,7 @@ def test_scenario_022_the_last_member_leaves_and_comes_again(scene: Scene) -> No
     assert a.join().epoch_and_tasks == (6, ALL)
 
 
-def test_scenario_125_a_target_that_moves_while_tasks_are_given_up(scene: Scene) -> None:
+def test_scenario_125_the_target_may_change_while_tasks_are_revoked(scene: Scene) -> None:
     scene.topology = topology(subtopology("0", ["i7"]))
     a, c, d = scene.member("a"), scene.member("c"), scene.member("d")
     a.join()
@@ -270,7 +270,7 @@ def test_scenario_125_a_target_that_moves_while_tasks_are_given_up(scene: Scene)
     assert a.beat({"0": [0, 1, 2]}).epoch_and_tasks == (4, None)
 
 
-def test_scenario_126_a_list_that_names_a_subtopology_twice(scene: Scene) -> None:
+def test_scenario_126_a_list_may_name_a_subtopology_twice(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
     revoke_tasks(scene, a, c)

@@ -33,7 +33,7 @@ def scene() -> Clients:
 
 
 @pytest.mark.parametrize("name", ["transactions-tv0", "transactions-tv1", "transactions-tv2"])
-def test_no_topic_id_is_stored_with_them(tmp_path: Path, scene: Clients, name: str) -> None:
+def test_transactional_offsets_are_stored_without_a_topic_id(tmp_path: Path, scene: Clients, name: str) -> None:
     """Up to version 5, TxnOffsetCommit identifies topics by name. Kafka stores only the request's fields, so its
     records contain no topic id."""
     logs = sorted(unpack(name, tmp_path).glob(f"{GROUP_OFFSETS}-*/*.log"))

@@ -24,7 +24,7 @@ def test_inspect_never_fails_on_random_bytes(kind: str, tmp_path: Path) -> None:
 
 @needs_oracle
 @pytest.mark.parametrize("name", ["groups", "transactions-tv2"])
-def test_files_of_kafka_with_some_bytes_changed(name: str, tmp_path: Path) -> None:
+def test_inspect_never_fails_on_changed_files_of_kafka(name: str, tmp_path: Path) -> None:
     rng = Random(name)
     for path in sorted(unpack(name, tmp_path).rglob("*")):
         if not path.is_file() or not path.stat().st_size:

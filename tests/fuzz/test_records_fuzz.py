@@ -65,7 +65,7 @@ def thorough(data: bytes, count: int) -> bool:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_readers_of_batches(codec: Compression) -> None:
+def test_readers_of_batches_survive_mutated_bytes(codec: Compression) -> None:
     rng = Random(f"{SEED} read {codec.name}")
     for _ in range(EXECUTIONS):
         batch = build_batch(some_records(rng), compression=codec)
@@ -80,7 +80,7 @@ def test_readers_of_batches(codec: Compression) -> None:
             continue
 
 
-def test_readers_of_markers() -> None:
+def test_the_reader_of_markers_survives_mutated_bytes() -> None:
     rng = Random(f"{SEED} markers")
     for _ in range(EXECUTIONS):
         batch = marker_batch(producer_id=1, producer_epoch=2, is_commit=True, coordinator_epoch=3, timestamp_ms=NOW_MS)

@@ -49,7 +49,7 @@ def test_bytecode_of_everything_is_in_the_image(image: Image) -> None:
     assert len(sources & compiled) > 500
 
 
-def test_the_licences_of_all_that_it_holds_are_in_the_image(image: Image) -> None:
+def test_the_licences_of_everything_in_the_image_are_in_it(image: Image) -> None:
     own = (image.root / "opt/odradek/LICENCES").read_text().splitlines()
     assert {"construct", "aiohttp", "crc32c"} <= {line.split()[0].lower() for line in own if ": " in line}
     status = (image.root / "var/lib/dpkg/status").read_text()
@@ -72,7 +72,7 @@ def test_the_container_becomes_healthy_accepts_records_and_stops_in_time(start: 
     assert "the broker has stopped; all acknowledged records are on the disk" in broker.log
 
 
-def test_it_stops_within_two_seconds_of_sigterm(start: Run, tmp_path: Path) -> None:
+def test_the_container_stops_within_two_seconds_of_sigterm(start: Run, tmp_path: Path) -> None:
     """Makes up to eight attempts, because the machine may be busy. One attempt must be fast enough."""
     took_s = []
     for _ in range(8):
@@ -89,7 +89,7 @@ def test_it_stops_within_two_seconds_of_sigterm(start: Run, tmp_path: Path) -> N
     assert min(took_s) <= STOPS_WITHIN_S
 
 
-def test_sigterm_while_it_starts_ends_it_too(start: Run) -> None:
+def test_sigterm_during_the_start_ends_the_container_too(start: Run) -> None:
     """The kernel applies no default action for signals to process 1, so the entry point must handle them from its first
     line."""
     broker = start()
@@ -158,7 +158,7 @@ def test_only_the_volume_has_to_be_writable(start: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("user", ["123456:0", "1234:5678"])
-def test_it_runs_as_any_user(start: Run, tmp_path: Path, user: str) -> None:
+def test_the_container_runs_as_any_user(start: Run, tmp_path: Path, user: str) -> None:
     broker = start(volume=tmp_path / "volume", user=user)
     broker.wait_until_healthy()
     produce("localhost:9092", "orders", ["1"])
@@ -166,7 +166,7 @@ def test_it_runs_as_any_user(start: Run, tmp_path: Path, user: str) -> None:
     assert broker.stop() == 0
 
 
-def test_a_volume_that_it_may_not_write_to_is_explained(start: Run, tmp_path: Path) -> None:
+def test_a_volume_without_write_permission_is_explained(start: Run, tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     volume.mkdir(mode=0o755)
     broker = start(volume=volume)

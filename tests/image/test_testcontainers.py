@@ -83,7 +83,7 @@ def wait_until_inside(container: Container) -> None:
 
 
 @pytest.mark.parametrize("waits_for_flag", [False, True], ids=["1.20", "2"])
-def test_the_java_module_starts_it_in_place_of_apache_kafka(start: Run, waits_for_flag: bool) -> None:
+def test_the_java_module_starts_the_image_in_place_of_apache_kafka(start: Run, waits_for_flag: bool) -> None:
     awaited = JAVA_FLAG if waits_for_flag else JAVA_SCRIPT
     loop = f"while [ ! -f {awaited} ]; do sleep 0.1; done; {JAVA_SCRIPT}"
     host = ReservedPort()

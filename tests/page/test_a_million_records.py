@@ -84,7 +84,9 @@ def test_one_answer_reads_and_returns_a_bounded_part(broker: BrokerProcess, orde
     assert not json.loads(search)["is_done"]
 
 
-def test_the_newest_come_at_once_and_the_end_is_followed(browser: Browser, broker: BrokerProcess) -> None:
+def test_the_newest_records_appear_at_once_and_the_list_follows_the_end(
+    browser: Browser, broker: BrokerProcess
+) -> None:
     with timed("the newest 50 in the browser"):
         page = opened(browser, broker.ready["http_port"], "records?topic=million")
         expect(page.locator("table.records tbody tr")).to_have_count(50)

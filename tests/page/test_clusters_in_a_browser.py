@@ -171,7 +171,7 @@ def test_the_views_of_a_cluster_are_its_own(browser: Browser, odradek: Odradek, 
     page.close()
 
 
-def test_without_control_it_says_how_to_switch_it_on(browser: Browser, broker: BrokerProcess) -> None:
+def test_without_control_the_page_explains_how_to_enable_it(browser: Browser, broker: BrokerProcess) -> None:
     page = opened(browser, broker.ready["http_port"], "clusters")
     expect(page.get_by_text("odradek serve --control")).to_be_visible()
     page.close()

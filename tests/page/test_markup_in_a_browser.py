@@ -90,7 +90,7 @@ def test_markup_in_names_keys_values_and_headers_is_text(browser: Browser, broke
     ],
     ids=range(4 + len(GROUPS)),
 )
-def test_it_is_shown_as_it_is(browser: Browser, broker: BrokerProcess, view: str) -> None:
+def test_markup_is_shown_literally(browser: Browser, broker: BrokerProcess, view: str) -> None:
     page = opened(browser, broker.ready["http_port"], view)
     page.wait_for_selector("td, li")
     assert f"onerror={RUN}" in page.inner_text("body")

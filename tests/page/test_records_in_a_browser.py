@@ -89,7 +89,7 @@ def test_the_newest_of_all_partitions_come_first_and_more_on_demand(browser: Bro
     page.close()
 
 
-def test_a_list_goes_on_when_the_broker_answers_again(browser: Browser, broker: BrokerProcess) -> None:
+def test_a_list_continues_when_the_broker_answers_again(browser: Browser, broker: BrokerProcess) -> None:
     page = visited(browser, broker, "records?topic=orders")
     expect(page.locator("table.records tbody tr")).to_have_count(50)
     page.route("**/api/records?*", lambda route: route.abort())

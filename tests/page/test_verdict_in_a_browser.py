@@ -82,7 +82,7 @@ def test_the_clients_stay_in_sight_and_only_the_matrix_scrolls(page: Page, width
 
 
 @pytest.mark.parametrize("page", ["light"], indirect=True)
-def test_the_picture_of_the_readme_is_of_today(page: Page) -> None:
+def test_the_picture_of_the_readme_is_regenerated(page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 640})
     page.locator(BROKEN).first.evaluate("cell => cell.scrollIntoView({block: 'center'})")
     page.screenshot(path=PICTURE)

@@ -155,7 +155,7 @@ def test_acknowledged_records_survive_kills_and_if_synced_power_failures(seed: i
 
 
 @pytest.mark.parametrize("seed", SEEDS[:50])
-def test_when_all_has_settled_everybody_has_an_answer(seed: int) -> None:
+def test_every_request_is_answered_once_the_world_has_settled(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):
         world.step()

@@ -237,7 +237,7 @@ def test_a_power_failure_loses_no_state_that_was_reported_to_clients(events: lis
 
 
 @STORIES
-def test_a_write_that_is_cut_in_half_is_as_good_as_none(events: list[Event], prepared: FakeDisk) -> None:
+def test_a_torn_write_has_no_effect(events: list[Event], prepared: FakeDisk) -> None:
     play = start_play(events, prepared)
     disk = play.story.stage.disk
     start = disk.calls

@@ -368,7 +368,7 @@ def test_every_request_is_answered_as_the_model_says(seed: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [NothingSealed, NotBumpedAgain, TimeoutPassedOn])
-def test_a_bug_is_found_soon(wrong: type[TransactionCore]) -> None:
+def test_a_planted_bug_is_found_within_a_few_seeds(wrong: type[TransactionCore]) -> None:
     for seed in range(PATIENCE):
         try:
             Trial(seed, wrong).run(400)

@@ -196,13 +196,13 @@ def query(spark: Any, broker: Broker, checkpoint: str, workers_log: Path) -> Rea
 
 
 @pytest.mark.parametrize("ways", [BETWEEN_BATCHES, RECORDS_DELETED], ids=["between batches", "records deleted"])
-def test_a_topic_that_has_shrunk(query: Reading, ways: Sequence[Way]) -> None:
+def test_a_topic_that_has_shrunk_fails_or_warns(query: Reading, ways: Sequence[Way]) -> None:
     topics = query.read(*(way.__name__ for way in ways))
     told, left = zip(*(way(query, topic) for way, topic in zip(ways, topics, strict=True)), strict=True)
     fails_or_warns(query, told, [value for values in left for value in values])
 
 
-def test_a_topic_that_shrinks_after_a_batch_was_planned(query: Reading) -> None:
+def test_a_topic_that_shrinks_after_a_batch_was_planned_fails_or_warns(query: Reading) -> None:
     """The next start resumes the planned batch, whose offsets no longer exist."""
     anew, gone = query.read("anew", "gone")
     for topic in (anew, gone):
@@ -215,7 +215,7 @@ def test_a_topic_that_shrinks_after_a_batch_was_planned(query: Reading) -> None:
 
 
 @pytest.mark.parametrize("is_planned", [False, True], ids=["between batches", "after a batch was planned"])
-def test_a_broker_that_is_restored_from_an_older_copy_of_its_directory(query: Reading, is_planned: bool) -> None:
+def test_a_broker_restored_from_an_older_copy_of_its_directory_fails_or_warns(query: Reading, is_planned: bool) -> None:
     (topic,) = query.read("topic")
     if is_planned:
         query.write(topic, b"kept")

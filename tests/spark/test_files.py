@@ -92,7 +92,7 @@ def test_filters_leave_out_files_where_query_and_session_say_so(spark: Any, dire
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_an_empty_choice_has_no_rows(spark: Any, directory: str) -> None:
+def test_a_pattern_without_topics_has_no_rows(spark: Any, directory: str) -> None:
     assert files(spark, directory, subscribePattern="no-such-topic").load().count() == 0
 
 

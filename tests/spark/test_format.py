@@ -126,7 +126,7 @@ def write(frame: Any, broker: Broker, **options: str) -> None:
     ).save()
 
 
-def test_a_key_whose_rows_are_others_is_refused(spark: Any, broker: Broker, output: str) -> None:
+def test_a_key_with_different_rows_is_refused(spark: Any, broker: Broker, output: str) -> None:
     write(spark.sql("select 'tea' value"), broker, topic=output, idempotencyKey=f"key-{output}")
     with pytest.raises(Exception, match="other rows than those that are now written under the same key"):
         write(spark.sql("select 'rum' value"), broker, topic=output, idempotencyKey=f"key-{output}")
@@ -142,7 +142,7 @@ def test_a_key_whose_rows_are_others_is_refused(spark: Any, broker: Broker, outp
     ],
     ids=["headers", "partition", "any partition"],
 )
-def test_a_key_whose_headers_or_partitions_are_others_is_refused(
+def test_a_key_with_different_headers_or_partitions_is_refused(
     spark: Any, broker: Broker, output: str, columns: str
 ) -> None:
     first = "'tea' value, array(struct('h' as key, cast('1' as binary) as value)) headers, 0 partition"

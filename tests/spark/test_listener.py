@@ -59,7 +59,7 @@ def test_the_prepared_transactions_of_a_stopped_query_are_ended(
     assert numbers.check() == LAST_BATCH
 
 
-def test_without_a_listener_the_next_run_ends_it(numbers: Numbers, broker: Broker, plan: Plan) -> None:
+def test_without_a_listener_the_next_run_ends_the_transactions(numbers: Numbers, broker: Broker, plan: Plan) -> None:
     stopped_in_mid_batch(numbers, plan)
     assert open_ids(broker, numbers.query.id) != []
     numbers.run(LAST_BATCH + 2)
@@ -77,7 +77,9 @@ def test_a_query_that_is_started_again_at_once_is_not_disturbed(
     assert numbers.check() >= LAST_BATCH + 2
 
 
-def test_a_listener_that_is_added_late_ends_it_too(spark: Any, numbers: Numbers, broker: Broker, plan: Plan) -> None:
+def test_a_listener_that_is_added_late_ends_the_transactions_too(
+    spark: Any, numbers: Numbers, broker: Broker, plan: Plan
+) -> None:
     query = numbers.run_until("the tasks", lambda: plan.count == TASKS, plan)
     late = install(spark, bootstrap_servers=broker.bootstrap)
     query.stop()

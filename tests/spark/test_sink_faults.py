@@ -71,12 +71,12 @@ def test_a_commit_that_fails_is_finished_or_its_batch_written_again(
 
 
 @pytest.mark.parametrize("step", ["task.OPENED", "task.WRITTEN", "task.PREPARED"])
-def test_a_broker_that_is_killed_under_a_task(numbers: Numbers, marks: str, broker: Broker, step: str) -> None:
+def test_a_task_survives_a_killed_broker(numbers: Numbers, marks: str, broker: Broker, step: str) -> None:
     survives_the_broker(numbers, Plan(step, WAIT, marks), broker)
 
 
 @pytest.mark.parametrize("step", COMMIT_STEPS)
-def test_a_broker_that_is_killed_under_a_commit(numbers: Numbers, marks: str, broker: Broker, step: str) -> None:
+def test_a_commit_survives_a_killed_broker(numbers: Numbers, marks: str, broker: Broker, step: str) -> None:
     survives_the_broker(numbers, at_commit(step, WAIT, marks), broker)
 
 

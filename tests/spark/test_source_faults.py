@@ -86,7 +86,7 @@ def test_planning_that_fails_ends_the_query_and_the_next_run_goes_on(
 
 
 @pytest.mark.parametrize("at", [*READ, *PLANNED])
-def test_a_broker_that_is_killed_under_a_read(
+def test_a_read_survives_a_killed_broker(
     spark: Any, broker: Broker, topic: str, output: str, checkpoint: str, marks: str, at: str
 ) -> None:
     expected = written(broker, topic)
@@ -122,7 +122,7 @@ def test_a_batch_read_that_fails_is_tried_again(spark: Any, broker: Broker, topi
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_records_that_were_deleted_before_they_were_read(
+def test_records_that_were_deleted_before_they_were_read_fail_the_query_if_configured(
     spark: Any, broker: Broker, topic: str, output: str, checkpoint: str, marks: str, fails: bool
 ) -> None:
     never = Plan("never", RAISE, marks)

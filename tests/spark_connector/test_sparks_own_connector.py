@@ -66,24 +66,24 @@ def values(rows: list[list[object]]) -> Counter[str]:
     return Counter(str(row[4]) for row in rows)
 
 
-def test_a_batch_of_committed_records(connector: Connector, broker: Broker, filled: str) -> None:
+def test_a_batch_reads_only_committed_records(connector: Connector, broker: Broker, filled: str) -> None:
     rows = reads(connector, broker, subscribe=filled)
     assert values(rows) == expected()
     assert len({(row[1], row[2]) for row in rows}) == len(rows)
 
 
-def test_a_batch_of_all_records(connector: Connector, broker: Broker, filled: str) -> None:
+def test_a_batch_with_read_uncommitted_reads_all_records(connector: Connector, broker: Broker, filled: str) -> None:
     rows = reads(connector, broker, subscribe=filled, **{"kafka.isolation.level": "read_uncommitted"})
     assert values(rows) == expected(aborted=True)
 
 
-def test_topics_by_pattern_with_headers(connector: Connector, broker: Broker, filled: str) -> None:
+def test_topics_are_read_by_pattern_with_headers(connector: Connector, broker: Broker, filled: str) -> None:
     rows = reads(connector, broker, subscribePattern=f"{filled[:-1]}.", includeHeaders="true")
     assert values(rows) == expected()
     assert all(row[5] == [["transaction", str(row[4]).split(".")[0]]] for row in rows)
 
 
-def test_assigned_partitions_from_the_earliest_to_the_latest_offset(
+def test_assigned_partitions_are_read_from_the_earliest_to_the_latest_offset(
     connector: Connector, broker: Broker, filled: str
 ) -> None:
     rows = reads(
@@ -96,7 +96,7 @@ def test_assigned_partitions_from_the_earliest_to_the_latest_offset(
     assert Counter(row[1] for row in rows) == {0: 15 * 17, 2: 15 * 16}
 
 
-def test_a_range_that_begins_and_ends_between_markers(connector: Connector, broker: Broker, filled: str) -> None:
+def test_a_range_may_begin_and_end_between_markers(connector: Connector, broker: Broker, filled: str) -> None:
     """Each transaction occupies 18 offsets in partition 0: 17 records and a marker."""
     rows = reads(
         connector,
@@ -108,7 +108,9 @@ def test_a_range_that_begins_and_ends_between_markers(connector: Connector, brok
     assert [row[2] for row in rows] == [*range(18 + 5, 18 + 17), *range(2 * 18, 2 * 18 + 17)]
 
 
-def test_a_range_of_an_aborted_transaction_and_its_marker(connector: Connector, broker: Broker, filled: str) -> None:
+def test_a_range_of_an_aborted_transaction_and_its_marker_is_empty(
+    connector: Connector, broker: Broker, filled: str
+) -> None:
     rows = reads(
         connector,
         broker,
@@ -124,7 +126,7 @@ def test_a_batch_query_reads_from_a_timestamp_on(connector: Connector, broker: B
     assert values(rows) == expected(range(10, TRANSACTIONS))
 
 
-def test_more_tasks_than_partitions(connector: Connector, broker: Broker, filled: str) -> None:
+def test_a_batch_may_have_more_tasks_than_partitions(connector: Connector, broker: Broker, filled: str) -> None:
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": filled, "minPartitions": "12"} | COMMITTED
     assert connector("tasks", options=options) == 12
     assert values(reads(connector, broker, subscribe=filled, minPartitions="12")) == expected()

@@ -58,7 +58,7 @@ def start(
         each.close()
 
 
-def test_an_executor_that_is_killed_when_its_task_is_prepared(
+def test_each_row_is_written_once_although_an_executor_is_killed_with_a_prepared_task(
     start: Callable[[dict[str, str]], Query], broker: Broker, output: str
 ) -> None:
     query = start({})
@@ -69,7 +69,7 @@ def test_an_executor_that_is_killed_when_its_task_is_prepared(
     check(query, broker, output)
 
 
-def test_an_executor_that_is_frozen_while_its_worker_goes_on(
+def test_each_row_is_written_once_although_an_executor_freezes_while_its_worker_continues(
     start: Callable[[dict[str, str]], Query], broker: Broker, output: str
 ) -> None:
     """Spark declares the frozen executor dead, so its worker's vote never arrives."""
@@ -87,7 +87,7 @@ def test_an_executor_that_is_frozen_while_its_worker_goes_on(
     check(query, broker, output)
 
 
-def test_a_copy_of_a_task_that_loses_to_speculation(
+def test_each_row_is_written_once_although_a_task_loses_to_its_speculative_copy(
     start: Callable[[dict[str, str]], Query], broker: Broker, output: str
 ) -> None:
     """The slow copy has prepared its transaction, and is paused until the query has ended."""

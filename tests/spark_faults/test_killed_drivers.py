@@ -47,7 +47,7 @@ def test_drivers_that_are_killed_in_a_row_write_each_row_once(query: Query, brok
     assert asyncio.run(checked(broker.bootstrap, output, Sink("spark", query.id()))) >= last
 
 
-def test_two_drivers_on_one_checkpoint(query: Query, broker: Broker, output: str) -> None:
+def test_two_drivers_on_one_checkpoint_write_each_row_once(query: Query, broker: Broker, output: str) -> None:
     """The old driver is paused before its decision, and the new one overtakes it by two batches."""
     old = query.start_until_fault("commit.LISTED", WAIT)
     assert query.run(2)["error"] is None
@@ -57,7 +57,7 @@ def test_two_drivers_on_one_checkpoint(query: Query, broker: Broker, output: str
     assert asyncio.run(checked(broker.bootstrap, output, Sink("spark", query.id()))) >= 2
 
 
-def test_a_stage_that_is_tried_again_after_a_lost_shuffle_file(
+def test_a_stage_that_is_retried_after_a_lost_shuffle_file_writes_each_row_once(
     broker: Broker, output: str, tmp_path: Path, environment: Mapping[str, str]
 ) -> None:
     """There is one core, so only the first of three tasks has prepared its transaction when the files are lost."""
