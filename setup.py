@@ -60,7 +60,7 @@ def modules() -> list[str]:
 
 
 def copies(compiled: list[str]) -> Path:
-    """Writes the sources for mypyc, and returns their directory."""
+    """Writes the sources for mypyc and returns their directory."""
     from native.codecs import with_codecs  # imported here, because only a build needs it
 
     root = Path("build", "sources")

@@ -24,7 +24,7 @@ FILES_OF_A_LOG = ("00000000000000000000.log", "00000000000000000000.index", "par
 
 
 def bare_interpreter(share: float) -> Mapping[str, float]:
-    """Starts Python with asyncio and uvloop, and opens a port. Measures the time until the port is open, and the memory
+    """Starts Python with asyncio and uvloop and opens a port. Measures the time until the port is open, and the memory
     of the process at that moment."""
     program = (
         "import asyncio, uvloop, sys\n"
@@ -53,7 +53,7 @@ def loopback(share: float) -> Mapping[str, float]:
 
 
 def _through(size_bytes: int, keep: Callable[[memoryview], object]) -> float:
-    """Transfers `size_bytes` bytes, and returns the duration in seconds."""
+    """Transfers `size_bytes` bytes and returns the duration in seconds."""
     receiver, sender = _connected()
 
     def receive() -> None:

@@ -84,7 +84,7 @@ class Bystander:
         return int(self._count.value)
 
     def since(self, count: int) -> Waits:
-        """Waits for one more response, and returns the waits after response number `count`. Raises NoAnswer if no
+        """Waits for one more response and returns the waits after response number `count`. Raises NoAnswer if no
         response arrives."""
         self._wait_for_one()
         end = self.count

@@ -220,7 +220,7 @@ class Noise:
 
 
 def noises(odradek: Odradek) -> Iterator[Noise]:
-    """Yields activities in other clusters, and cleans up each activity before the next one."""
+    """Yields activities in other clusters and cleans up each activity before the next one."""
     with odradek.cluster() as written, Wire(written.bootstrap) as wire:
         create(wire, ["noise"])
         wait_until_led(wire, ["noise"])

@@ -39,7 +39,7 @@ class Start(NamedTuple):
 
 
 def start(words: tuple[str, ...]) -> Start:
-    """Runs `python` with the arguments `words`, and returns its CPU time and elapsed time until its first byte
+    """Runs `python` with the arguments `words` and returns its CPU time and elapsed time until its first byte
     arrives."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

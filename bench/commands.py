@@ -111,7 +111,7 @@ def fill_groups(bootstrap: str, items: int) -> None:
 
 @contextmanager
 def watched(bootstrap: str) -> Iterator[list[float]]:
-    """Runs another client during the `with` block, and yields a list. After the block, the list contains the client's
+    """Runs another client during the `with` block and yields a list. After the block, the list contains the client's
     waits in ms."""
     fork = multiprocessing.get_context("fork")
     is_over, (heard, told) = fork.Event(), fork.Pipe(duplex=False)
@@ -130,7 +130,7 @@ def watched(bootstrap: str) -> Iterator[list[float]]:
 
 
 def cost(bootstrap: str, words: Sequence[str], stdin: Path) -> Cost:
-    """Runs a command, and returns its cost. Raises RuntimeError if the command fails."""
+    """Runs a command and returns its cost. Raises RuntimeError if the command fails."""
     with watched(bootstrap) as waits, open(stdin, "rb") as lines:
         begun = time.perf_counter()
         command = subprocess.Popen(

@@ -96,7 +96,7 @@ def measured(what: str, size_bytes: int) -> Iterator[None]:
 
 
 def write(data: Path, size_bytes: int, batch_bytes: int) -> int:
-    """Writes the topic, and returns its number of records. If the directory already has logs, returns -1 and writes
+    """Writes the topic and returns its number of records. If the directory already has logs, returns -1 and writes
     nothing."""
     if any(data.glob("*/*.log")):
         return -1

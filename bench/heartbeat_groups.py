@@ -63,7 +63,7 @@ class HeartbeatGroup(ABC, Generic[A]):
 
     @abstractmethod
     def ask(self, request: Message) -> Any:
-        """Sends a heartbeat, and returns its response."""
+        """Sends a heartbeat and returns its response."""
 
     @abstractmethod
     def assigned(self, answer: Any) -> Sequence[A] | None:

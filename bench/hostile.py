@@ -243,7 +243,7 @@ def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
 
 
 def slow_http(sent: bytes) -> Callable[[Target], Callable[[], None]]:
-    """Opens slow connections, and checks that /healthz and /readyz still respond."""
+    """Opens slow connections and checks that /healthz and /readyz still respond."""
 
     def prepare(target: Target) -> Callable[[], None]:
         port = target.http_port

@@ -233,7 +233,7 @@ def many_tasks(bootstrap: str, seconds: float) -> Run:
 
 
 def join_streams_group(wire: Wire, group_id: str, topology: Topology) -> tuple[str, int]:
-    """Joins a streams group, and returns the id and the epoch of the new member."""
+    """Joins a streams group and returns the id and the epoch of the new member."""
     member_id = str(uuid.uuid4())
     request = StreamsGroupHeartbeatRequest(
         group_id=group_id,

@@ -149,7 +149,7 @@ def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 def until_led(broker: Broker, names: Sequence[str], timeout_s: float = START_TIMEOUT_S) -> float:
-    """Starts the broker, and returns the seconds until all topics have leaders.
+    """Starts the broker and returns the seconds until all topics have leaders.
 
     Raises RuntimeError if the broker ends or does not start in time.
     """

@@ -146,7 +146,7 @@ def fill(wire: Wire, name: str, records: int) -> None:
 
 
 def joined(wire: Wire, group_id: str, name: str, count: int, partitions: int) -> list[Member]:
-    """Makes members join a share group, and returns them once every partition of the topic is assigned."""
+    """Makes members join a share group and returns them once every partition of the topic is assigned."""
     await_coordinator(wire, GROUP, group_id)
     read_from_the_start(wire, group_id)
     members = [Member(str(uuid.uuid4())) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Measures one Spark format: `python spark_job.py JOB`. Runs in any environment with pyspark, and needs no other
+"""Measures one Spark format: `python spark_job.py JOB`. Runs in any environment with pyspark and needs no other
 package.
 
 JOB is JSON with these fields: format, bootstrap, broker_pid, source, target and tiny (topics), rows, rounds, tasks,

@@ -26,7 +26,7 @@ _numbers = count(1)
 
 @contextmanager
 def topic(bootstrap: str, partitions: int, configs: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yields a new topic whose partitions have leaders, and deletes it afterwards."""
+    """Yields a new topic whose partitions have leaders and deletes it afterwards."""
     name = f"bench-{next(_numbers)}"
     with Wire(bootstrap) as wire:
         create(wire, [name], partitions, configs or {})

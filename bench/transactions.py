@@ -77,7 +77,7 @@ def _librdkafka(bootstrap: str, transactional_id: str) -> Producer:
 
 
 def _transaction(producer: Producer, name: str, partition: int) -> float:
-    """Runs a transaction, and returns the duration of the commit in seconds."""
+    """Runs a transaction and returns the duration of the commit in seconds."""
     producer.begin_transaction()
     producer.produce(name, VALUE, partition=partition)
     producer.flush(CLIENT_TIMEOUT_S)

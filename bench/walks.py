@@ -143,7 +143,7 @@ class WalkedBroker(threading.Thread):
         return serving
 
     def do(self, action: Callable[[], None]) -> None:
-        """Runs an action in the thread of the broker, and waits until it has ended."""
+        """Runs an action in the thread of the broker and waits until it has ended."""
 
         async def run() -> None:
             action()

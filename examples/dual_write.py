@@ -2,7 +2,7 @@
 
 make example-dual-write  or: python examples/dual_write.py
 
-Starts a broker in a temporary directory, and creates a SQLite database. Separate processes write orders to both. Two of
+Starts a broker in a temporary directory and creates a SQLite database. Separate processes write orders to both. Two of
 the processes are killed. One is killed between the database's commit and Kafka's, and the other before both commits.
 """
 
@@ -131,7 +131,7 @@ def messages(bootstrap: str) -> list[str]:
 
 @contextmanager
 def broker(folder: Path) -> Iterator[str]:
-    """Starts a broker on a free port, and yields its address."""
+    """Starts a broker on a free port and yields its address."""
     ready = folder / "ready.json"
     words = [sys.executable, "-m", "odradek", "serve", "--port", "0", "--ready-file", str(ready)]
     words += ["--data-dir", str(folder / "log"), "--override", "transaction.two.phase.commit.enable=true"]

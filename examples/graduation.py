@@ -92,7 +92,7 @@ def send(producer: Producer, payments: Iterable[int]) -> None:
 
 
 def book(bootstrap: str, count: int) -> list[bytes | None]:
-    """Reads `count` payments as a member of the group, and commits the group's position."""
+    """Reads `count` payments as a member of the group and commits the group's position."""
     found: list[bytes | None] = []
     ends_at = time.monotonic() + PATIENCE_S
     with Consumer(
@@ -187,7 +187,7 @@ class Ledger:
         self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def fill(self, broker: str, count: int) -> None:
-        """Writes `count` payments, and lets the group read half of the payments that it has not read yet."""
+        """Writes `count` payments and lets the group read half of the payments that it has not read yet."""
         aborted = pay(self._address, self._take(count, self._committed))
         say(f"{broker}: {count:,} more payments were committed, and {aborted:,} others were aborted.")
         self._book((len(self._committed) - len(self._booked)) // 2)

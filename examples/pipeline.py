@@ -161,7 +161,7 @@ def send(producer: Producer, topic: str, numbers: range, rng: random.Random) -> 
 
 
 def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Killed":
-    """Runs the query, and kills processes while it runs. Returns when the query has finished."""
+    """Runs the query and kills processes while it runs. Returns when the query has finished."""
     killed = Killed()
     with Ledger(job) as ledger:
         query.start()
@@ -305,7 +305,7 @@ class Ledger:
         raise RuntimeError(f"the query decided no batch in time:\n{query.log_text()}")
 
     def look(self) -> None:
-        """Waits briefly for new decisions, and prints them."""
+        """Waits briefly for new decisions and prints them."""
         consumer = self._consumer or self._opened()
         if consumer is None:
             time.sleep(0.05)
@@ -365,7 +365,7 @@ class Broker:
         self._port = 0
 
     def start(self) -> str:
-        """Starts the broker, and returns its address."""
+        """Starts the broker and returns its address."""
         ready = self._folder / "ready.json"
         ready.unlink(missing_ok=True)
         words = [sys.executable, "-m", "odradek", "serve", "--port", str(self._port), "--ready-file", str(ready)]

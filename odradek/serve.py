@@ -223,7 +223,7 @@ def run(
     ready_note: str | None = None,
     users: Sequence[tuple[str, str, str]] = (),
 ) -> int:
-    """Runs the broker until it is stopped, and returns the exit status.
+    """Runs the broker until it is stopped and returns the exit status.
 
     notes       messages to log once the configuration has been read
     warnings    messages to log like `notes`, but at level WARNING
@@ -287,7 +287,7 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
 
 
 def make_ephemeral_directory() -> Path:
-    """Creates a new directory whose name contains this process's id, and removes the directories of processes that were
+    """Creates a new directory whose name contains this process's id and removes the directories of processes that were
     killed."""
     import tempfile
 

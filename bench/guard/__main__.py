@@ -3,7 +3,7 @@
     python -m bench.guard [--base COMMIT] [--margin 1.25] [--only WORDS] [--instructions]
 
 Starts two brokers: one with the code of the base (the parent of HEAD, or the commit where HEAD branched off --base),
-and one with the current code. Sends the same requests to both in short turns, and compares the broker's CPU per
+and one with the current code. Sends the same requests to both in short turns and compares the broker's CPU per
 operation. Only the ratio counts, so the machine does not matter; bench/guard/comparison.py explains why the ratio is
 stable. If there is no base to compare with, the guard reports this and succeeds.
 

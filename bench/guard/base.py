@@ -1,4 +1,4 @@
-"""Finds the commit that the guard compares with, and unpacks its code."""
+"""Finds the commit that the guard compares with and unpacks its code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def differs(repository: Path, commit: str) -> bool:
 
 
 def unpack(base: Base, into: Path, repository: Path = REPOSITORY) -> Path:
-    """Unpacks the package as of the base commit into the directory `into`, and returns `into`."""
+    """Unpacks the package as of the base commit into the directory `into` and returns `into`."""
     archive = git_bytes(repository, "archive", "--format=tar", base.commit, PACKAGE)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(into, filter="data")

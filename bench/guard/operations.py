@@ -105,7 +105,7 @@ class Bursts:
         return self._bursts * BURST
 
     def one_by_one(self) -> int:
-        """Sends the same number of requests one at a time, and does not check the responses."""
+        """Sends the same number of requests one at a time and does not check the responses."""
         frame = self._burst[: len(self._burst) // BURST]
         for _ in range(self._bursts * BURST):
             self._wire.send_bytes(frame)
@@ -318,7 +318,7 @@ class ShareMember:
         check(answer.error_code)
 
     def fetch(self, max_records: int, accepted: range = range(0)) -> range:
-        """Accepts the records at the offsets in `accepted`, and returns the offsets of newly acquired records."""
+        """Accepts the records at the offsets in `accepted` and returns the offsets of newly acquired records."""
         batch = AcknowledgementBatch(first_offset=accepted.start, last_offset=accepted.stop - 1, acknowledge_types=[1])
         partition = ShareFetchPartition(acknowledgement_batches=[batch] if accepted else [])
         request = ShareFetchRequest(

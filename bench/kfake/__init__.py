@@ -22,7 +22,7 @@ FILES = ("main.go", "go.mod", "go.sum")
 
 
 def built() -> Path:
-    """Builds the server if necessary, and returns its path. Raises NotThere if Go is missing or the build fails."""
+    """Builds the server if necessary and returns its path. Raises NotThere if Go is missing or the build fails."""
     digest = hashlib.sha256(b"".join((SOURCES / name).read_bytes() for name in FILES)).hexdigest()
     program = CACHE / f"kfake-{digest[:16]}"
     if program.exists():

@@ -192,7 +192,7 @@ def _produce(wires: Sequence[Wire], count: int) -> Requests:
 
 
 def _member(wire: Wire, group_id: str) -> bytes:
-    """Joins a group, and returns the member's heartbeat."""
+    """Joins a group and returns the member's heartbeat."""
     await_coordinator(wire, GROUP, group_id)
     join = JoinGroupRequest(
         group_id=group_id,

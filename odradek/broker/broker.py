@@ -1,4 +1,4 @@
-"""Assembles the parts of a broker, and starts and stops them in order. `serving.py` adds the sockets for clients.
+"""Assembles the parts of a broker and starts and stops them in order. `serving.py` adds the sockets for clients.
 
 open:  lock the data directory → metadata log → partitions; `begin`: coordinators, housekeeping
 close: housekeeping → coordinators → write, sync → mark of a clean shutdown

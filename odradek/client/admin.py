@@ -254,7 +254,7 @@ class Admin(ConnectedClient):
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
-        """Commits offsets for a group without members, and creates the group if necessary. Raises ClientError
+        """Commits offsets for a group without members and creates the group if necessary. Raises ClientError
         (CommitFailed if the group has members)."""
         await administration.groups.alter_group_offsets(self.requests, group_id, offsets)
 
@@ -292,7 +292,7 @@ class Admin(ConnectedClient):
         return await administration.records.offsets(self.requests, timestamps_ms, is_committed=is_committed)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes the records below the given offsets, and returns the new log start offsets.
+        """Deletes the records below the given offsets and returns the new log start offsets.
 
         The offset -1 means the high watermark. Raises ClientError for the first partition that is refused, for example
         with OFFSET_OUT_OF_RANGE. Records of other partitions may already be deleted.

@@ -206,7 +206,7 @@ class Consumer(ConnectedClient):
         self._fetcher.wake()
 
     async def close(self) -> None:
-        """Commits if `enable_auto_commit` is set, and leaves the group. A closed consumer cannot be started again."""
+        """Commits if `enable_auto_commit` is set and leaves the group. A closed consumer cannot be started again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -517,7 +517,7 @@ class Consumer(ConnectedClient):
         return found
 
     def _drop_buffered(self, *partitions: TopicPartition) -> None:
-        """Drops the buffered records of these partitions, and moves the positions back to the first dropped record."""
+        """Drops the buffered records of these partitions and moves the positions back to the first dropped record."""
         for partition in partitions:
             position = self._delivery.position(partition)
             if position is not None:

@@ -280,7 +280,7 @@ class Producer(ConnectedClient):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Adds a record to the open batch of its partition, and returns a future of the record's metadata.
+        """Adds a record to the open batch of its partition and returns a future of the record's metadata.
 
         partition      the partition to write to; chosen by the partitioner if left out
         timestamp_ms   the record's time in ms since 1970; the current time if left out
@@ -498,7 +498,7 @@ class Producer(ConnectedClient):
             return await session.prepare()
 
     async def complete_transaction(self, state: PreparedTxnState) -> None:
-        """Commits the prepared transaction if `state` identifies it, and aborts it otherwise.
+        """Commits the prepared transaction if `state` identifies it and aborts it otherwise.
 
         Does nothing if `init_transactions(keep_prepared=True)` found no prepared transaction. Raises the errors of
         `commit_transaction` and `abort_transaction`, and IllegalState if no transaction is prepared.

@@ -157,7 +157,7 @@ class ControlCall:
         return self.method, path, body
 
     def _body(self, left: dict[str, object]) -> object:
-        """Returns the body, and removes its values from `left`."""
+        """Returns the body and removes its values from `left`."""
         sent: dict[str, object] = {}
         for field in self.body or ():
             if field.name in left:

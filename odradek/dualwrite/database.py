@@ -140,7 +140,7 @@ class StateRow(Generic[C]):
         return self._changes_row(connection, WRITE, state, self._id, generation)
 
     def check(self, connection: C, generation: int) -> bool:
-        """Returns whether the row still belongs to this generation, and locks it until the open transaction ends."""
+        """Returns whether the row still belongs to this generation and locks it until the open transaction ends."""
         return self._changes_row(connection, CHECK, self._id, generation)
 
     def _create(self, connection: C) -> None:

@@ -60,7 +60,7 @@ class Participant(Protocol):
         error if a message could not be written."""
 
     def complete(self, stored_state: str) -> None:
-        """Commits the prepared transaction if `stored_state` is its state, and aborts it otherwise. The transaction may
+        """Commits the prepared transaction if `stored_state` is its state and aborts it otherwise. The transaction may
         also come from an earlier producer (see `take_over`)."""
 
     def abort(self) -> None: ...

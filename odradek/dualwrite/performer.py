@@ -58,7 +58,7 @@ class Performer(Generic[C]):
         self.cause: Exception | None = None  # the first failure, until it is reset to None
 
     def perform(self, step: Step) -> Result:
-        """Performs a step, and returns its result. An exception is converted to a result; the first exception is stored
+        """Performs a step and returns its result. An exception is converted to a result; the first exception is stored
         as `cause`."""
         try:
             return self._steps[step]()

@@ -1,4 +1,4 @@
-"""Determines whether a batch begins at a byte position of a log, and explains why if none does. Readers use these
+"""Determines whether a batch begins at a byte position of a log and explains why if none does. Readers use these
 functions to read a log batch by batch. Does no I/O.
 
 A log ends with its last complete batch. That batch may be followed by a batch that a live broker is writing, an

@@ -29,7 +29,7 @@ def is_flexible(message_class: type[Message], version: int) -> bool:
 
 
 def decode(message_class: type[M], version: int, data: Buffer, position: int = 0) -> M:
-    """Decodes one message, and ignores any bytes after it. Records are views of `data`; everything else is copied.
+    """Decodes one message and ignores any bytes after it. Records are views of `data`; everything else is copied.
 
     Raises MalformedMessage if the bytes are not a message of this class and version, or UnsupportedVersion if the
     message has never had such a version.

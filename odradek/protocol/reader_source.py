@@ -155,7 +155,7 @@ class ReaderSource(CodecSource):
         return f"{read} == 0", f"{read} - 1"
 
     def unless_null(self, field: Field, target: str, null_test: str, is_nullable: bool) -> AbstractContextManager[None]:
-        """Adds lines that handle null, and opens a block that is run if the value is not null."""
+        """Adds lines that handle null and opens a block that is run if the value is not null."""
         with self.block(f"if {null_test}:"):
             self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
         return self.block("else:") if is_nullable else nullcontext()

@@ -1,4 +1,4 @@
-"""Reads records and record batches, and builds new ones.
+"""Reads records and record batches and builds new ones.
 
 Related modules: odradek/protocol/batch_header.py (the fixed header and in-place changes),
 odradek/protocol/compression.py (the codecs) and odradek/protocol/control_records.py (markers and other control

@@ -58,7 +58,7 @@ class CodecSource:
         self._indent = indent
 
     def flush(self) -> None:
-        """Adds the line that reads or writes the current run, and ends the run."""
+        """Adds the line that reads or writes the current run and ends the run."""
         raise NotImplementedError
 
     def text(self, head: str) -> str:

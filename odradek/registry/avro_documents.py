@@ -1,4 +1,4 @@
-"""Reads Avro schemas as JSON documents, and inlines the types that a schema references.
+"""Reads Avro schemas as JSON documents and inlines the types that a schema references.
 
 This module uses no library, so that Spark can use the schemas of a registry without `odradek[registry]`.
 """

@@ -46,7 +46,7 @@ class Facts(Protocol):
 
 @dataclass(slots=True)
 class ParsedSchemas:
-    """Parses schemas, and caches the most recently used schemas. Thread-safe."""
+    """Parses schemas and caches the most recently used schemas. Thread-safe."""
 
     _parsed: OrderedDict[SchemaSource, ParsedSchema] = field(default_factory=OrderedDict)
     _bytes: int = 0

@@ -1,4 +1,4 @@
-"""Reads and writes topics with Spark, and writes each row exactly once. docs/using-spark.md is the manual, and
+"""Reads and writes topics with Spark and writes each row exactly once. docs/using-spark.md is the manual, and
 docs/spec/spark.md contains the rules."""
 
 from __future__ import annotations

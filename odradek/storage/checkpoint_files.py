@@ -1,4 +1,4 @@
-"""Reads the checkpoint files of a data directory at startup, and keeps them up to date afterwards.
+"""Reads the checkpoint files of a data directory at startup and keeps them up to date afterwards.
 
 Threads usually write the files, but the event loop sometimes does. An older state never replaces a newer state.
 """

@@ -1,4 +1,4 @@
-"""Chooses the log to compact next, and runs one compaction pass over it. This module performs the file operations;
+"""Chooses the log to compact next and runs one compaction pass over it. This module performs the file operations;
 `odradek.storage.compaction` decides which records to keep.
 
 `cleanable_range` finds the part of a log that can be cleaned, `dirtiest` chooses the log to clean next, and
@@ -253,7 +253,7 @@ class CleanerPass:
         self._filter = RecordFilter(keys, self._transactions, rules)
 
     def clean_next(self) -> SegmentReplacement | None:
-        """Cleans the next group of segments, and prepares the replacement. Returns None if no group is left. Raises the
+        """Cleans the next group of segments and prepares the replacement. Returns None if no group is left. Raises the
         same errors as `build_offset_map`."""
         if not self._groups:
             return None

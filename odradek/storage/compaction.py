@@ -1,4 +1,4 @@
-"""Decides which records of a compacted log survive, and builds the batches that contain them. Works on one batch at a
+"""Decides which records of a compacted log survive and builds the batches that contain them. Works on one batch at a
 time, and does not access files.
 
 A pass reads the log twice. First it reads everything since the last pass (`collect_keys`), to find the latest offset of

@@ -130,7 +130,7 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> HeldLock:
-        """Locks the file for this process, and creates the file if necessary. Raises DirectoryInUse if another process
+        """Locks the file for this process and creates the file if necessary. Raises DirectoryInUse if another process
         has locked it."""
         ...
 

@@ -509,7 +509,7 @@ class Log:
         self.manifest_facts |= ticket.manifest_facts
 
     def close(self) -> None:
-        """Makes everything durable, and closes the log. Waits for the disk. Raises LogFailed."""
+        """Makes everything durable and closes the log. Waits for the disk. Raises LogFailed."""
         ticket = self.start_close()
         if ticket is not None:
             ticket.run()

@@ -125,7 +125,7 @@ class LogDirectory:
         tail_cache: TailCache | None = None,
         jitter_ms: Callable[[int], int] = no_jitter,
     ) -> LogDirectory:
-        """Opens the data directory, and creates it if necessary. Does not open its logs.
+        """Opens the data directory and creates it if necessary. Does not open its logs.
 
         raises   DirectoryInUse, WrongDirectory, OSError
         """
@@ -290,7 +290,7 @@ class LogDirectory:
         return log
 
     def truncate_log(self, topic: str, partition: int, offset: int, *, now_ms: int) -> Log:
-        """Truncates a log that is not busy, and reopens it with the same steps as after a crash. The previous `Log`
+        """Truncates a log that is not busy and reopens it with the same steps as after a crash. The previous `Log`
         object must not be used again.
 
         offset   batches that are not entirely below this offset are removed
@@ -383,7 +383,7 @@ class LogDirectory:
     # --- closing
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Closes every log, and marks the directory as cleanly shut down if no error occurs. Waits for the disk.
+        """Closes every log and marks the directory as cleanly shut down if no error occurs. Waits for the disk.
 
         raises   LogFailed, OSError: the next start will then read the logs. The lock is released in any case.
         """

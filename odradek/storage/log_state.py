@@ -121,7 +121,7 @@ class CopyableLog(Protocol):
 
 
 class CopiedLogs:
-    """The logs whose files are being copied. Keeps their known states, and finds the logs that have changed since they
+    """The logs whose files are being copied. Keeps their known states and finds the logs that have changed since they
     were examined."""
 
     def __init__(self, logs: Mapping[TopicPartition, CopyableLog]) -> None:
@@ -136,7 +136,7 @@ class CopiedLogs:
             yield
 
     def look_again(self) -> list[str]:
-        """Examines the logs again, and updates their known states. Returns the paths of the `.log` files that may have
+        """Examines the logs again and updates their known states. Returns the paths of the `.log` files that may have
         changed since the last examination."""
         changed: list[str] = []
         for key, log in self._logs.items():

@@ -159,7 +159,7 @@ class UnsyncedFiles:
         leader_epochs: LeaderEpochs,
         guard: DirectoryGuard,
     ) -> SyncTicket:
-        """Moves everything that is not synced yet into a ticket, and returns that ticket."""
+        """Moves everything that is not synced yet into a ticket and returns that ticket."""
         ticket = SyncTicket(
             disk,
             directory,

@@ -328,7 +328,7 @@ class _Loader:
         )
 
     def _read_segment(self, segment: Segment) -> tuple[int, int]:
-        """Reads a segment. Rebuilds its indexes, and applies its batches to the producer state.
+        """Reads a segment. Rebuilds its indexes and applies its batches to the producer state.
 
         returns   offset and position of the end of its complete batches
         """
@@ -402,7 +402,7 @@ class _Loader:
             self._producers.accept()
 
     def _load_snapshot(self, limit: int) -> int:
-        """Loads the newest readable snapshot at or below `limit`, and deletes newer snapshots that are unreadable.
+        """Loads the newest readable snapshot at or below `limit` and deletes newer snapshots that are unreadable.
         Returns the offset of the loaded snapshot, or -1 if there is none."""
         for offset in reversed([offset for offset in self._snapshots if offset <= limit]):
             path = f"{self._directory}/{offset_file(offset, SNAPSHOT)}"

@@ -187,7 +187,7 @@ class SegmentReplacement:
         self.is_finished = True
 
     def discard(self) -> None:
-        """Removes the new segments, and leaves the log unchanged. Called instead of `replace_segments` and the later
+        """Removes the new segments and leaves the log unchanged. Called instead of `replace_segments` and the later
         steps."""
         for segment in self.new:
             for path in segment.existing_files():

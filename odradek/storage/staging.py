@@ -130,7 +130,7 @@ class Staging:
     def _roll_if_full(
         self, tip: StagedRun, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int
     ) -> StagedRun:
-        """Starts a new segment if the last segment is full, and sets the limits for the following batches."""
+        """Starts a new segment if the last segment is full and sets the limits for the following batches."""
         max_timestamp = header.max_timestamp
         if must_roll(
             tip,
@@ -261,7 +261,7 @@ class LogTail:
         self._head = 0
 
     def read(self, start_offset: int, end_offset: int | None, max_bytes: int) -> tuple[list[Buffer], int, int] | None:
-        """Returns the data that begins with the batch that contains `start_offset`, and ends at `end_offset` (None
+        """Returns the data that begins with the batch that contains `start_offset` and ends at `end_offset` (None
         means the end of the log). As in a read of the file, the data is cut off at `max_bytes`, even within a batch,
         but contains at least the complete first batch.
 

@@ -176,7 +176,7 @@ def is_first_batch_transactional(records: Bytes | None) -> bool:
 def check_produced(
     records: Bytes, rules: BatchRules, now_ms: int, version: int, *, opens_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> AcceptedBatch:
-    """Checks that `records` is exactly one valid batch, and changes it as the topic requires.
+    """Checks that `records` is exactly one valid batch and changes it as the topic requires.
 
     records      records of one partition; modified in place if possible, so the caller must not use the buffer
                  afterwards

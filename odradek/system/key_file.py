@@ -25,7 +25,7 @@ else:
 
     @contextmanager
     def as_file(content: bytes) -> Iterator[str]:
-        """Yields the path of a file that only its owner can read, and deletes the file afterwards. In-memory files
+        """Yields the path of a file that only its owner can read and deletes the file afterwards. In-memory files
         exist only on Linux."""
         descriptor, path = tempfile.mkstemp(prefix="odradek-key-")
         try:

@@ -1,4 +1,4 @@
-"""Extracts the addresses of brokers from responses to clients, and checks whether an address reaches a listener."""
+"""Extracts the addresses of brokers from responses to clients and checks whether an address reaches a listener."""
 
 from __future__ import annotations
 

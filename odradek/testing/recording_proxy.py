@@ -75,7 +75,7 @@ class RecordingProxy:
         self._on_tick()
 
     async def close(self) -> None:
-        """Closes all connections, and completes the recording. Raises OSError."""
+        """Closes all connections and completes the recording. Raises OSError."""
         if self._server is not None:
             self._server.close()
         if self._ticker is not None:

@@ -383,7 +383,7 @@ class Cluster:
         self._ask(table.CUT_OFF, node=node, client_id=client_id)
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """Makes the node the leader of the partition, and begins a new leader epoch."""
+        """Makes the node the leader of the partition and begins a new leader epoch."""
         self._ask(table.MOVE_LEADER, topic=topic, partition=partition, node=node)
 
     def put_in_rack(self, node: int, rack: str | None) -> None:
@@ -506,7 +506,7 @@ class Process:
     even if that process is killed. `ready` contains the addresses from the ready file."""
 
     def __init__(self, settings: Mapping[str, str], record: Path | None = None) -> None:
-        """Starts the process, and waits until it is ready. If `record` is given, requests and responses are recorded to
+        """Starts the process and waits until it is ready. If `record` is given, requests and responses are recorded to
         this file. Raises RuntimeError, with the output of the process, if it does not start."""
         self._folder = tempfile.TemporaryDirectory(prefix="odradek-testing-")
         ready = Path(self._folder.name) / "ready.json"

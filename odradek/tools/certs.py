@@ -1,4 +1,4 @@
-"""Fills the directory of `odradek certs`. Creates the certificates that are missing or about to expire, and keeps the
+"""Fills the directory of `odradek certs`. Creates the certificates that are missing or about to expire and keeps the
 other certificates.
 
 ca.pem, ca-key.pem                certificate of the CA, which clients trust, and its key
@@ -50,7 +50,7 @@ def client_file(name: str) -> str:
 def fill(
     directory: Path, *, hosts: Sequence[str], clients: Sequence[str], password: str, now: datetime, days: int
 ) -> CertificateNames:
-    """Creates the missing certificates, and renews those that expire soon. Raises CannotIssue, OSError.
+    """Creates the missing certificates and renews those that expire soon. Raises CannotIssue, OSError.
 
     hosts     host names of the broker
     clients   user names of the clients

@@ -222,7 +222,7 @@ TIMEOUT_MS = 30_000
 
 
 async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -> None:
-    """Aborts the open transaction of an id, and returns when the abort is complete. Raises ClientError.
+    """Aborts the open transaction of an id and returns when the abort is complete. Raises ClientError.
 
     Also raises ClientError if the id has no open transaction, because its producer would be fenced needlessly, and if
     the transaction belongs to a two-phase commit.

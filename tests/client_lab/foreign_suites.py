@@ -1,4 +1,4 @@
-"""Runs the test suites of other projects' clients against this broker, and judges the requests that the clients sent.
+"""Runs the test suites of other projects' clients against this broker and judges the requests that the clients sent.
 
 `python -m tests.client_lab.foreign_suites franz-go [PATTERN ...]` runs the tests of franz-go's module in pieces. Each
 pattern is one piece, in the syntax of `go test -run`. `... java [FILE ...]` runs the clients and tools of Apache Kafka
@@ -44,7 +44,7 @@ JAVA = (
 
 
 def franz_go(patterns: Sequence[str]) -> list[Path]:
-    """Runs franz-go's tests, and returns the recordings. Raises CalledProcessError if the tests cannot be built."""
+    """Runs franz-go's tests and returns the recordings. Raises CalledProcessError if the tests cannot be built."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     tests, recordings = FOLDER / "kgo.test", []
     source = FOLDER / "franz-go"
@@ -85,7 +85,7 @@ def java(files: Sequence[str]) -> list[Path]:
 
 
 def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
-    """Runs Kafka's integration tests, and returns the recordings. Prints the number of tests per result, and the reason
+    """Runs Kafka's integration tests and returns the recordings. Prints the number of tests per result, and the reason
     for each test that did not pass.
 
     Raises CalledProcessError if the tests cannot be installed or compiled.

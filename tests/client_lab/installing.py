@@ -72,7 +72,7 @@ def install(
 
 
 def install_jars(name: str, coordinates: Sequence[str]) -> str:
-    """Installs jars and their dependencies in the folder `name`, and returns a class path with all of them.
+    """Installs jars and their dependencies in the folder `name` and returns a class path with all of them.
 
     Each coordinate is group:artifact:version, optionally followed by a classifier. Raises CalledProcessError if the
     installation fails.
@@ -83,7 +83,7 @@ def install_jars(name: str, coordinates: Sequence[str]) -> str:
 
 
 def install_kafka_streams(version: str) -> str:
-    """Installs the jars of Kafka Streams, and returns a class path with all of them. Raises CalledProcessError if the
+    """Installs the jars of Kafka Streams and returns a class path with all of them. Raises CalledProcessError if the
     installation fails."""
     return install_jars(f"kafka-streams-{version}", [f"org.apache.kafka:kafka-streams:{version}", LOGGER])
 

@@ -184,7 +184,7 @@ class KafkaTests:
         return found
 
     def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
-        """Runs one class, and returns the outcomes of its tests and their recordings. A class that exceeds its time
+        """Runs one class and returns the outcomes of its tests and their recordings. A class that exceeds its time
         limit has a single outcome."""
         reports, recordings = (self._folder / part / name.rpartition(".")[2] for part in ("reports", "recordings"))
         for each in (reports, recordings):

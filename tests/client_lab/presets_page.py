@@ -53,7 +53,7 @@ TRY_AGAIN_S = 0.1
 
 
 def bring_about(kafka: Cluster, preset: str) -> None:
-    """Applies the preset, and creates the topic `orders`."""
+    """Applies the preset and creates the topic `orders`."""
     if preset in WHILE_AT_WORK:
         _bring_about_later(kafka, preset)
     else:

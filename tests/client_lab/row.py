@@ -140,7 +140,7 @@ class Row:
 
 
 def check_sight(row: Row, sight: Sight, odradek: Odradek) -> None:
-    """Runs the application with each release on a separate cluster, and checks the results."""
+    """Runs the application with each release on a separate cluster and checks the results."""
     assert sight.instead is None or not sight.instead.startswith(sight.sees)
     assert _observe(row, sight, row.old, odradek).startswith(sight.sees)
     if row.mended is not None:
@@ -175,7 +175,7 @@ class AccusedRelease:
 
 
 def check_conviction(row: Row, conviction: Conviction, odradek: Odradek, folder: Path) -> None:
-    """Judges the traffic of the application with each release, and checks that only the old release breaks the rule.
+    """Judges the traffic of the application with each release and checks that only the old release breaks the rule.
     With the old release, the application may fail."""
     assert row.mended is not None
     rules = {}
@@ -217,7 +217,7 @@ def _rules_of_traffic(
 
 
 def check_scenario(row: Row, conviction: ScenarioConviction, folder: Path) -> None:
-    """Runs the suite's scenario with each release, and checks that only the old release breaks the rule."""
+    """Runs the suite's scenario with each release and checks that only the old release breaks the rule."""
     assert row.mended is not None
     rules = {}
     for version in (row.old, row.mended):

@@ -111,7 +111,7 @@ def judged_by_itself(
     patience_s: float = TOUR_S,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Software]:
-    """Runs the program against a broker in a separate process, and returns the verdicts on the program's clients.
+    """Runs the program against a broker in a separate process and returns the verdicts on the program's clients.
 
     `prepare` prepares the broker before the program starts, and `settings` are broker settings. A program that hangs is
     killed, and the requests that it has sent are judged.

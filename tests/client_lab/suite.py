@@ -1,4 +1,4 @@
-"""Runs the scenarios of `odradek judge --suite` with one driver, and collects the rules that the driver's clients keep
+"""Runs the scenarios of `odradek judge --suite` with one driver and collects the rules that the driver's clients keep
 and break.
 
 `python -m tests.client_lab.suite [CLIENT ...]` runs all scenarios with the drivers of these clients and replaces their

@@ -154,7 +154,7 @@ class ExaminedBreak:
 
 
 def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
-    """Runs the tour in each scene, and yields the scene with the verdicts on each client."""
+    """Runs the tour in each scene and yields the scene with the verdicts on each client."""
     release = tour.installed()
     for number, (scene, faults) in enumerate(SCENES.items()):
 

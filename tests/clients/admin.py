@@ -31,7 +31,7 @@ def create_topic(
 
 
 def list_topics(client: AdminClient | Producer, topic: str | None = None) -> ClusterMetadata:
-    """Lists topics, and repeats the request if librdkafka closes its bootstrap connection while the request is
+    """Lists topics and repeats the request if librdkafka closes its bootstrap connection while the request is
     pending."""
     while True:
         try:

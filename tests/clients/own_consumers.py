@@ -25,7 +25,7 @@ def produce(bootstrap: str, topic: str, *values: bytes, partition: int = 0) -> N
 
 
 def values_of(consumer: Consumer, count: int) -> list[bytes | None]:
-    """Polls until `count` records have arrived, and returns their values. Fails if they do not arrive in time."""
+    """Polls until `count` records have arrived and returns their values. Fails if they do not arrive in time."""
     found: list[ConsumerRecord] = []
 
     def are_there() -> bool:

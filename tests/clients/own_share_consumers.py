@@ -35,7 +35,7 @@ LATEST_VERSION = 1
 
 
 def share_group(bootstrap: str, group: str, **settings: object) -> str:
-    """Configures a share group to read from the first record, and returns its name. Setting names use `_` in place of
+    """Configures a share group to read from the first record and returns its name. Setting names use `_` in place of
     `.`."""
     configs = {"share.auto.offset.reset": "earliest"} | {
         name.replace("_", "."): value for name, value in settings.items()
@@ -64,14 +64,14 @@ def poll(consumer: ShareConsumer, timeout_ms: float = 100) -> list[ShareRecord]:
 
 
 def first_of(consumer: ShareConsumer) -> list[ShareRecord]:
-    """Polls until any records arrive, and returns them."""
+    """Polls until any records arrive and returns them."""
     found: list[ShareRecord] = []
     wait_for("records", lambda: more(found, consumer))
     return found
 
 
 def more(found: list[ShareRecord], *consumers: ShareConsumer) -> list[ShareRecord]:
-    """Polls each consumer once, and adds the records to `found`. Returns `found`."""
+    """Polls each consumer once and adds the records to `found`. Returns `found`."""
     for consumer in consumers:
         found += poll(consumer)
     return found

@@ -26,7 +26,7 @@ ARRIVAL = {**EVERYWHERE, "odradek.advertise": "arrival"}
 
 
 def reported_addresses(host: str, port: int) -> set[tuple[str, int]]:
-    """Connects to `host`, and returns all broker addresses in the responses."""
+    """Connects to `host` and returns all broker addresses in the responses."""
     with Wire(f"{host}:{port}") as wire:
         brokers = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).brokers
         described = wire.ask(DescribeClusterRequest(), 1, DescribeClusterResponse).brokers

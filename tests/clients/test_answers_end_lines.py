@@ -34,7 +34,7 @@ PAGES = (
 
 
 def answer(port: int, method: str, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
-    """Sends a request, and returns the status and the body. Fails unless Content-Length is the length of the body."""
+    """Sends a request and returns the status and the body. Fails unless Content-Length is the length of the body."""
     connection = HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request(method, path, headers=headers or {})

@@ -168,7 +168,7 @@ class Story:
             self.pair = answer.producer_id, answer.producer_epoch
 
     def fetch(self, *, stable: bool = True) -> list[tuple[int, E]]:
-        """Fetches offsets as A, and returns the committed offset and error code of each of the three partitions."""
+        """Fetches offsets as A and returns the committed offset and error code of each of the three partitions."""
         wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1, 2])]
         group = OffsetFetchRequestGroup(group_id=self.group, member_id="A", member_epoch=self.epoch, topics=wanted)
         request = OffsetFetchRequest(groups=[group], require_stable=stable)

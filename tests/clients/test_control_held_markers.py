@@ -108,7 +108,7 @@ def test_markers_that_are_held_apart_are_released_apart(kafka: Cluster) -> None:
 
 
 def committed(kafka: Cluster) -> None:
-    """Commits a transaction with records in both partitions of `orders`, and removes the preset's rule that held a
+    """Commits a transaction with records in both partitions of `orders` and removes the preset's rule that held a
     marker."""
     facts = kafka.preset("half-written-markers")
     kafka.clear_faults(facts["rule"])

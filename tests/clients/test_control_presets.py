@@ -385,7 +385,7 @@ def share_consumer(kafka: Cluster) -> ShareConsumer:
 
 
 def poll_shared(consumer: ShareConsumer, *, timeout_s: float) -> list[Message]:
-    """Polls until records arrive, and returns them. Returns an empty list if none arrive within `timeout_s`."""
+    """Polls until records arrive and returns them. Returns an empty list if none arrive within `timeout_s`."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:
         found = [each for each in consumer.poll(0.2) if each.error() is None]

@@ -34,7 +34,7 @@ def orders(broker: Broker) -> str:
 
 
 async def prepared(broker: Broker, topic: str, value: bytes = b"v") -> tuple[str, PreparedTxnState]:
-    """Prepares a transaction, and closes its producer without a decision. Returns the transactional id and the prepared
+    """Prepares a transaction and closes its producer without a decision. Returns the transactional id and the prepared
     state."""
     transactional_id = f"id-{uuid.uuid4().hex[:8]}"
     async with a_transactional(broker.bootstrap, transactional_id, two_phase_commit=True) as producer:

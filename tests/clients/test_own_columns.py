@@ -41,7 +41,7 @@ def values(count: int = ROWS, start: int = 0) -> list[bytes]:
 
 
 async def read(bootstrap: str, topic: str, *, count: int, isolation_level: str = "read_committed") -> pa.Table:
-    """Reads batches until they have at least `count` rows, and returns the rows as one table."""
+    """Reads batches until they have at least `count` rows and returns the rows as one table."""
     partition = TopicPartition(topic, 0)
     found: list[pa.Table] = []
     async with Consumer(

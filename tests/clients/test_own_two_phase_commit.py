@@ -54,7 +54,7 @@ def orders(two_phase_broker: Broker) -> str:
 
 
 async def prepared(bootstrap: str, transactional_id: str, topic: str, value: bytes = b"v") -> PreparedTxnState:
-    """Prepares a transaction, and closes its producer without a decision. Returns the prepared state."""
+    """Prepares a transaction and closes its producer without a decision. Returns the prepared state."""
     async with a_transactional(bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()
         await producer.send(topic, value)

@@ -37,7 +37,7 @@ def shell_lines(section: str, page: str) -> list[str]:
 
 
 def run(example: str, bootstrap: str) -> list[str]:
-    """Runs an example, and returns the lines that it prints."""
+    """Runs an example and returns the lines that it prints."""
     assert ADDRESS in example
     done = subprocess.run(
         [sys.executable, "-c", example.replace(ADDRESS, bootstrap)],

@@ -55,7 +55,7 @@ def at(broker: BrokerProcess) -> Run:
 
 
 def registered(at: Run, subject: str, schema: str, kind: str = "AVRO") -> int:
-    """Registers a schema, and returns its id."""
+    """Registers a schema and returns its id."""
     return int(at("schemas", "register", subject, "-", "--type", kind, stdin=schema).stdout.split()[-1])
 
 

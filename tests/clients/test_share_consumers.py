@@ -57,7 +57,7 @@ def produce(broker: Broker, topic: str, values: list[str]) -> None:
 
 
 def polled(*consumers: Any, until: int) -> list[str]:
-    """Polls until `until` records have arrived or the time is up, and returns their values. Fails if a message contains
+    """Polls until `until` records have arrived or the time is up and returns their values. Fails if a message contains
     an error."""
     got: list[str] = []
     deadline = time.monotonic() + TIMEOUT_S

@@ -146,7 +146,7 @@ class SharedTopic:
         return found
 
     def settled(self, *offsets: int, partition: int = 0) -> dict[int, History]:
-        """Waits until these offsets are stored as archived, and returns all histories. By then each record's copy has
+        """Waits until these offsets are stored as archived and returns all histories. By then each record's copy has
         been written or has failed."""
 
         def are_archived() -> bool:
@@ -276,7 +276,7 @@ class RawMember:
         return found
 
     def acquire(self, *, max_records: int = 500, partition: int = 0) -> Acquired:
-        """Fetches until some records are acquired, and returns their offset ranges."""
+        """Fetches until some records are acquired and returns their offset ranges."""
         found: Acquired = []
 
         def is_there() -> bool:

@@ -130,7 +130,7 @@ def defaults(port: int) -> dict[str, str | None]:
 
 
 def recorded() -> dict[str, Any]:
-    """Starts each release, and returns the contents of releases.json. Needs Java and Maven."""
+    """Starts each release and returns the contents of releases.json. Needs Java and Maven."""
     answers: dict[str, dict[str, Any]] = {}
     values: dict[str, dict[str, str | None]] = {}
     for name, (version, features) in RELEASES.items():

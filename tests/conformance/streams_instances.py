@@ -77,7 +77,7 @@ class Instance:
         return self._process.poll() is None
 
     def wait_for_end(self) -> int:
-        """Waits until the process ends, and returns its exit status."""
+        """Waits until the process ends and returns its exit status."""
         status = self._process.wait(PATIENCE_S)
         self._reader.join()
         return status

@@ -265,7 +265,7 @@ class Scene:
         return name
 
     def make_source(self, ending: str, partitions: int) -> str:
-        """Creates a source topic that belongs to this scene, and waits until the coordinator knows it."""
+        """Creates a source topic that belongs to this scene and waits until the coordinator knows it."""
         name = self.make_topic(self.named(ending), partitions)
         self.wait_until_coordinator_knows(name, partitions)
         return name
@@ -353,7 +353,7 @@ class Scene:
 
 
 def talk_to(broker: Broker) -> Talk:
-    """Connects to a broker, and waits until it has a group coordinator."""
+    """Connects to a broker and waits until it has a group coordinator."""
     talk = Talk(Place(broker.bootstrap, str(broker.data_dir), ""), client_id="streams")
     wait_for_coordinator(talk)
     return talk

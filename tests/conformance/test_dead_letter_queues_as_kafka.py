@@ -169,7 +169,7 @@ def test_scenario_009_records_are_archived_uncopied_if_the_topic_lacks_the_prefi
 
 
 def cluster_setting(broker: Broker, name: str, value: str) -> None:
-    """Sets a default for the cluster, and waits until the broker uses it."""
+    """Sets a default for the cluster and waits until the broker uses it."""
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         alter(admin, ConfigResource(ConfigType.BROKER, ""), {name: value})
         (node,) = admin.describe_cluster().brokers
@@ -458,7 +458,7 @@ def test_scenario_031_the_topic_setting_of_the_group_is_read_for_each_event(brok
 
 
 def rejected_until(shared: SharedTopic, member: RawMember, offsets: range, wanted: list[tuple[int, int]]) -> int:
-    """Rejects one record after another until a record has the wanted history, and returns that record's offset. Several
+    """Rejects one record after another until a record has the wanted history and returns that record's offset. Several
     records may be needed, because Kafka applies a setting a moment after it has confirmed the change."""
     for offset in offsets:
         assert member.acknowledge((offset, offset, REJECT)) is NONE

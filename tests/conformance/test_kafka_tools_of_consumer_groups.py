@@ -60,7 +60,7 @@ def topic(broker: Broker) -> str:
 
 
 def member(broker: Broker, group: str, topic: str, **settings: object) -> Consumer:
-    """Returns a member that owns both partitions, and has consumed and committed all records."""
+    """Returns a member that owns both partitions and has consumed and committed all records."""
     given: dict[str, object] = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": group,

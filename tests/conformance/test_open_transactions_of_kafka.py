@@ -56,7 +56,7 @@ class StartedOnKafka:
         return f"open-tv{self.transaction_version}"
 
     def ask(self, request: Message, version: int, kind: type[Any]) -> Any:
-        """Sends a request, and repeats it after retriable errors."""
+        """Sends a request and repeats it after retriable errors."""
         with Wire(self.broker.bootstrap) as wire:
             found: list[Any] = []
 

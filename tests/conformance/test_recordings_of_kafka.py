@@ -52,7 +52,7 @@ def test_kafka_answers_a_recording_of_odradek_alike(tmp_path: Path) -> None:
 
 
 def test_odradek_answers_requests_that_kafka_4_4_changed_like_the_running_kafka(tmp_path: Path) -> None:
-    """Makes a new recording like the one in the repository, and checks that Odradek gives the same answers as the
+    """Makes a new recording like the one in the repository and checks that Odradek gives the same answers as the
     recorded Kafka."""
     recording = tmp_path / "recording"
     record(recording, tmp_path)

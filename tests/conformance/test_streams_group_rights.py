@@ -49,7 +49,7 @@ class SecuredBroker:
     users: str
 
     def grant(self, resource_type: int, name: str, operation: int) -> None:
-        """Grants Alice a right, and waits until the broker knows it."""
+        """Grants Alice a right and waits until the broker knows it."""
         acl = (resource_type, name, LITERAL, "User:alice", "*", operation, ALLOW)
         create(self.broker, acl)
         wait_for("the ACL", lambda: acl in described(self.broker), PATIENCE_S)

@@ -62,7 +62,7 @@ class Speaker:
 
 
 def story(speaker: Speaker) -> list[Any]:
-    """Sends requests without KeepPreparedTxn, and returns the comparable part of each response."""
+    """Sends requests without KeepPreparedTxn and returns the comparable part of each response."""
     speaker.init(None, enable2_pc=True)
     speaker.init("", enable2_pc=True)
     speaker.init("half", enable2_pc=True, producer_id=5)

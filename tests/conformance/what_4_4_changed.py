@@ -194,7 +194,7 @@ def produce(talk: Tour, topic_id: bytes, **more: Any) -> Any:
 
 
 def fetch_sessions(talk: Tour) -> None:
-    """Deletes a topic of an open fetch session, and creates it again."""
+    """Deletes a topic of an open fetch session and creates it again."""
     kept, changed = talk.make_topic("kept"), talk.make_topic("changed")
     for topic_id in (kept, changed, NOBODY):
         produce(talk, topic_id)
@@ -301,7 +301,7 @@ def offsets_in_transactions(talk: Tour) -> None:
 
 
 def share_groups(talk: Tour) -> None:
-    """Sends ShareFetch for an unknown topic, and requests between brokers with negative epochs (section 5.3)."""
+    """Sends ShareFetch for an unknown topic and requests between brokers with negative epochs (section 5.3)."""
     topic_id = talk.make_topic("shared")
     talk.find_coordinator("shares", GROUP)
     talk.load_group("shares", "shared")

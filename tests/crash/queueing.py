@@ -70,7 +70,7 @@ class Workers:
             self._take(self._next())
 
     def kill9(self, name: str) -> None:
-        """Kills a worker, and waits until it has ended."""
+        """Kills a worker and waits until it has ended."""
         with suppress(KeyError, ProcessLookupError):  # The worker may have just exited with GAVE_UP_STATUS.
             os.kill(self._pids[name], signal.SIGKILL)
         self.wait(name)

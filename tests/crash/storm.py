@@ -63,7 +63,7 @@ class Storm:
         return {way: every[way] for way in self._ways}
 
     def end(self) -> str:
-        """Ends all faults, and returns a description of those that happened."""
+        """Ends all faults and returns a description of those that happened."""
         proxy, counts = self._proxy, self.counts()
         keys = (*proxy.lost, *proxy.dropped, *proxy.repeated, *proxy.doubled, *proxy.delivered_late)
         kinds = {ApiKey(key).name for key in keys}

@@ -100,7 +100,7 @@ class World:
         return [f"v{number}" for number in range(self._values - count, self._values)]
 
     def run(self, job: Job) -> None:
-        """Runs an application to its end, and checks that it ends as expected."""
+        """Runs an application to its end and checks that it ends as expected."""
         self.first.begin(job)
         status = self.first.until("ended")["status"]
         assert status == (-signal.SIGKILL if job.deed == "die" else 0), f"{job} ended with status {status}"
@@ -157,7 +157,7 @@ def leave_in_doubt(world: World) -> None:
 
 
 def kill_at(world: World, each: Round) -> None:
-    """Runs an application once, and kills the victim. Finally all processes are running again."""
+    """Runs an application once and kills the victim. Finally all processes are running again."""
     rng = world.rng
     blocks_before = 0 if each.step in RECOVERING else rng.randint(0, 1)
     job = replace(

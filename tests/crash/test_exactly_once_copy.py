@@ -104,7 +104,7 @@ def test_the_copy_equals_its_source_once_and_in_order(broker: Broker, copiers: l
 
 
 def filled(bootstrap: str) -> dict[int, list[str]]:
-    """Fills the source, and returns its content."""
+    """Fills the source and returns its content."""
     values: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}
     refused: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})

@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Gardener(threading.Thread):
-    """Creates topics, and deletes every third of them. Stores the changes that the broker has confirmed. `created`
+    """Creates topics and deletes every third of them. Stores the changes that the broker has confirmed. `created`
     contains the topics that are not deleted."""
 
     def __init__(self, address: str) -> None:

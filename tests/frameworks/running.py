@@ -24,7 +24,7 @@ def compile_into(classes: Path, program: str, jars: str) -> None:
 
 
 def start(program: str, jars: str, classes: Path, *words: object) -> subprocess.Popen[str]:
-    """Compiles a program into the folder `classes`, and starts it."""
+    """Compiles a program into the folder `classes` and starts it."""
     compile_into(classes, program, jars)
     command = ["java", *OPTIONS, "-cp", f"{classes}:{jars}", program, *map(str, words)]
     return subprocess.Popen(
@@ -33,7 +33,7 @@ def start(program: str, jars: str, classes: Path, *words: object) -> subprocess.
 
 
 def lines_of(process: subprocess.Popen[str], classes: Path, patience_s: float) -> Sequence[str]:
-    """Waits until the program ends, and returns its output. Raises AssertionError if it fails."""
+    """Waits until the program ends and returns its output. Raises AssertionError if it fails."""
     told, _ = process.communicate(timeout=patience_s)
     assert process.returncode == 0, f"{told}\n{(classes / 'stderr').read_text(errors='replace')[-4000:]}"
     return told.splitlines()

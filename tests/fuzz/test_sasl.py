@@ -141,7 +141,7 @@ def framed(message: Message, version: int) -> bytes:
 
 
 def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> None:
-    """Passes a frame to the authentication, and asserts the conditions that hold after every frame."""
+    """Passes a frame to the authentication and asserts the conditions that hold after every frame."""
     was_in = authentication.name
     reaction = authentication.receive(memoryview(frame), NOW_MS, NOW_MS)
     match reaction:

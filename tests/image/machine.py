@@ -207,7 +207,7 @@ class Container:
             os.kill(self.pid, getattr(signal, name))
 
     def stop(self, timeout_s: float = 30.0) -> int:
-        """Stops the container like `docker stop`, and returns its exit status. Kills it if it still runs after
+        """Stops the container like `docker stop` and returns its exit status. Kills it if it still runs after
         `timeout_s`."""
         assert self._process is not None
         self.signal(self.image.stop_signal)

@@ -19,7 +19,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def confirm(page: Page, button: str, typed: str | None = None) -> str:
-    """Confirms the dialog, and returns the message that the page shows afterwards."""
+    """Confirms the dialog and returns the message that the page shows afterwards."""
     if typed is not None:
         expect(page.get_by_role("button", name=button, exact=True)).to_be_disabled()
         page.fill("#typed", typed)

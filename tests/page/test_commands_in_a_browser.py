@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def shown(page: Page, button: str) -> str:
-    """Clicks a button, and returns the command in its dialog."""
+    """Clicks a button and returns the command in its dialog."""
     page.get_by_role("button", name=button).first.click()
     text = page.locator("dialog code").last.inner_text()
     page.get_by_role("button", name="Close").click()

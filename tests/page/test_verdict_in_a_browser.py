@@ -31,7 +31,7 @@ BROKEN = "button.broken"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Judges three clients, and returns the URL of the report."""
+    """Judges three clients and returns the URL of the report."""
     path = tmp_path_factory.mktemp("verdict") / "verdict.html"
     tours = [
         str(REPOSITORY / "tests/client_lab/programs" / f"tour_{name}.py")

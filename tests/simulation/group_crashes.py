@@ -106,7 +106,7 @@ class GroupWorld(ABC, Generic[M]):
 
     @abstractmethod
     def beat(self, member: M) -> None:
-        """Sends a heartbeat for the member, and applies the response."""
+        """Sends a heartbeat for the member and applies the response."""
 
     @abstractmethod
     def farewell(self, member: M, epoch: int) -> Message:
@@ -147,7 +147,7 @@ class GroupWorld(ABC, Generic[M]):
         assert all(recorded.get(name, 0) >= epoch for name, epoch in told.items()), f"told {told}, recorded {recorded}"
 
     def joined(self, member: M, request: Callable[[], Message]) -> Any:
-        """Sends a heartbeat that joins, and returns the response.
+        """Sends a heartbeat that joins and returns the response.
 
         A static member that did not receive the response to its join cannot join again before its session times out, as
         with Kafka. In this case, this method waits and joins again.

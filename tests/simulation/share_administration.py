@@ -724,7 +724,7 @@ class Administration:
         producer.pair = pair
 
     def recover(self) -> None:
-        """Recovers the prepared transaction of a two-phase commit, and checks that it accepts no further
+        """Recovers the prepared transaction of a two-phase commit and checks that it accepts no further
         acknowledgements."""
         producer = self.producers["doubt"]
         if producer.txn is None:
@@ -743,7 +743,7 @@ class Administration:
                 self.check(E.NONE not in codes, f"the kept transaction {producer.txn} has taken in {record}")
 
     def zombie(self) -> None:
-        """Sends a request of a producer that was replaced or whose transaction was aborted, and checks that the request
+        """Sends a request of a producer that was replaced or whose transaction was aborted and checks that the request
         is refused."""
         producer = self.pick([each for each in self.producers.values() if each.zombies])
         if producer is None:
@@ -1030,7 +1030,7 @@ class Administration:
     # --- The end of the run.
 
     def drain(self) -> None:
-        """Aborts every open transaction, and checks that a last member of each group receives exactly the remaining
+        """Aborts every open transaction and checks that a last member of each group receives exactly the remaining
         records."""
         self.trace.append(f"{self.now_ms}: drain")
         for producer in self.producers.values():

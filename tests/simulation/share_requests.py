@@ -1,4 +1,4 @@
-"""Builds the requests of a share consumer and its producer for one topic, and reads their responses."""
+"""Builds the requests of a share consumer and its producer for one topic and reads their responses."""
 
 from __future__ import annotations
 

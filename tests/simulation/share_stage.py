@@ -343,7 +343,7 @@ class ShareStory:
         assert not coordinator.pending_count(), "acknowledgements are staged, and no transaction knows of them"
 
     def stage_some(self, name: str, count: int, kind: int = ACCEPT, *, twice: bool = False) -> bool:
-        """Writes outputs for this number of inputs, and stages their acknowledgements. Returns False if the transaction
+        """Writes outputs for this number of inputs and stages their acknowledgements. Returns False if the transaction
         must be aborted.
 
         twice  whether the request is sent again, as after a lost response

@@ -109,7 +109,7 @@ class Stage:
         self.dies_at_call = self.disk.calls + calls
 
     def ask(self, request: Message, version: int, client: str = "producer") -> Any:
-        """Sends a request over the connection `client`, and returns the response."""
+        """Sends a request over the connection `client` and returns the response."""
         return self.ask_together([(request, version, client)])[0]
 
     def ask_together(self, asked: Sequence[tuple[Message, int, str]]) -> list[Any]:

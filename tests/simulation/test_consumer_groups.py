@@ -50,7 +50,7 @@ class Consumer:
         return self.is_alive and self.epoch > 0
 
     def step(self) -> None:
-        """Adopts the last assignment, and sends a heartbeat whose response may be lost."""
+        """Adopts the last assignment and sends a heartbeat whose response may be lost."""
         if self.given is not None:
             self.owned, self.given = self.given, None
         scene = self.world.scene
@@ -174,7 +174,7 @@ class World:
             self.epoch = group.epoch
 
     def settle(self) -> None:
-        """Ends all faults, and lets consumers continue. Revives the first consumer; other dead consumers remain dead.
+        """Ends all faults and lets consumers continue. Revives the first consumer; other dead consumers remain dead.
 
         A static member that did not receive the response to its join joins again after its session has timed out.
         """

@@ -181,7 +181,7 @@ def test_acknowledged_state_survives_a_power_failure_and_only_the_noted_decision
 
 
 def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> None:
-    """Restarts the broker one day after the crash, and checks that no decision is lost. Then recovers the transaction,
+    """Restarts the broker one day after the crash and checks that no decision is lost. Then recovers the transaction,
     as the restarted application does, and checks its state, producer id and epoch."""
     again = stage_on(disk, before.time.now_ms() + DAY_MS, is_loading=True)
     write_as_those_before(again, notes)

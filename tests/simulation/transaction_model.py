@@ -208,7 +208,7 @@ class Model:
     # --- The effects of requests.
 
     def begin(self, name: str, outcome: str, told: Pair | None, answered: Pair | None, *, two_phase: bool) -> Pair:
-        """Initialises the producer, and returns the pair of the response. A new producer id is copied from the broker's
+        """Initialises the producer and returns the pair of the response. A new producer id is copied from the broker's
         response."""
         fresh = (-1 if answered is None else answered[0], 0)
         if outcome == "new":
@@ -245,7 +245,7 @@ class Model:
         self.partitions[index].write(pair, record)
 
     def end(self, name: str, *, commit: bool, version: int, fresh: int) -> Pair:
-        """Decides the transaction, and writes the markers that are not held. Returns the next pair.
+        """Decides the transaction and writes the markers that are not held. Returns the next pair.
 
         fresh  a new producer id, if the decision needs one
         """
@@ -282,7 +282,7 @@ class Model:
         return following
 
     def write_markers(self) -> None:
-        """Writes the missing markers that are not held, and completes the transactions that then have all their
+        """Writes the missing markers that are not held and completes the transactions that then have all their
         markers."""
         for txn in self.txns.values():
             if txn.decided is None:

@@ -102,7 +102,7 @@ class World:
         return self.plan.is_durable
 
     def _build(self) -> None:
-        """Starts the broker for the first time, and prepares its state before any fault."""
+        """Starts the broker for the first time and prepares its state before any fault."""
         self.broker = broker = self._start_broker()
         topics = [NewTopic("orders", 2, 1), NewTopic("mail", 1, 1), NewTopic(INPUT, 1, 1)]
         internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, GROUP_OFFSETS)]
@@ -356,7 +356,7 @@ class World:
     # --- The end of the run.
 
     def _settle(self) -> None:
-        """Ends all faults, and waits until open transactions have timed out and decided ones are complete."""
+        """Ends all faults and waits until open transactions have timed out and decided ones are complete."""
         repeated = self.invariants.markers_repeated
         if self.parts.markers is not far_markers:
             assert not repeated or self.disturbances, f"{repeated} markers were written twice"

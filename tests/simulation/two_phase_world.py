@@ -103,7 +103,7 @@ class TwoPhaseProducer(Producer):
             yield from self._complete(self._database.is_committed(self.transactional_id, ongoing))
 
     def _keep(self, *, is_two_phase: bool) -> Generator[Sequence[Ask] | int, list[Any], Pair]:
-        """Keeps the open transaction, and returns its producer id and epoch."""
+        """Keeps the open transaction and returns its producer id and epoch."""
         request = keep_request(self.transactional_id, 0 if is_two_phase else self._timeout_ms)
         for _ in range(TRIES):
             if is_two_phase:

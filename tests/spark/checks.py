@@ -80,7 +80,7 @@ class Numbers:
             self._forget_late(query)
 
     def run_until(self, what: str, condition: Callable[[], bool], plan: Plan | None = None) -> Any:
-        """Starts the query, and returns it when the condition holds or the query has failed. Starts it again if it
+        """Starts the query and returns it when the condition holds or the query has failed. Starts it again if it
         failed only because the machine was slow."""
         while True:
             query = self.start(plan)
@@ -89,7 +89,7 @@ class Numbers:
                 return query
 
     def go_on(self, what: str, condition: Callable[[], bool]) -> None:
-        """Waits until the condition holds, and checks that the running query has not failed."""
+        """Waits until the condition holds and checks that the running query has not failed."""
         wait_for(what, lambda: condition() or not self.query.isActive, PATIENCE_S)
         if is_late(self.query):
             self.run_until(what, condition)

@@ -91,7 +91,7 @@ class Plan:
             time.sleep(POLL_S)
 
     def _is_next(self) -> bool:
-        """Creates the next mark, and returns True. Returns False if the fault has already happened as often as planned.
+        """Creates the next mark and returns True. Returns False if the fault has already happened as often as planned.
 
         A mark appears with its complete content, because the test may read it immediately.
         """
@@ -110,7 +110,7 @@ def plan_of(options: dict[str, str]) -> Plan:
 
 @dataclass(slots=True)
 class Probe:
-    """Observes the steps of a writer or reader, and carries out the fault when its plan matches."""
+    """Observes the steps of a writer or reader and carries out the fault when its plan matches."""
 
     plan: Plan
     batch: int | None = None

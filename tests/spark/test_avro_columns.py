@@ -54,7 +54,7 @@ PRICE = {"currency": "GBP", "amount": "12.34"}
 
 
 class Subject:
-    """A subject of the registry and its topic. Registers schemas, and writes records to the topic."""
+    """A subject of the registry and its topic. Registers schemas and writes records to the topic."""
 
     def __init__(self, broker: BrokerProcess, topic: str, part: str = "value") -> None:
         self._registry = RegistryCaller(broker)
@@ -64,7 +64,7 @@ class Subject:
         self.url = f"http://127.0.0.1:{broker.ready['schema_registry_port']}"
 
     def register(self, fields: Fields) -> Callable[[Json], bytes]:
-        """Registers a record schema with these fields, and returns a function that encodes values with it."""
+        """Registers a record schema with these fields and returns a function that encodes values with it."""
         money = {"schema": json.dumps(MONEY)}
         assert self._registry.ask("POST", "/subjects/money/versions", money)[0] == 200
         text = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
@@ -237,7 +237,7 @@ def test_a_stream_that_decodes_each_batch_reads_new_versions_without_a_restart(
 
 
 def running(start: Callable[[], Any], condition: Callable[[], object]) -> Any:
-    """Starts a query, and returns it when the condition holds."""
+    """Starts a query and returns it when the condition holds."""
     for _ in range(LATE_STARTS):
         query = start()
         wait_for("the first batch", lambda query=query: condition() or not query.isActive, PATIENCE_S)  # type: ignore[misc]

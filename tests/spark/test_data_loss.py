@@ -44,7 +44,7 @@ class Reading:
     values: list[bytes] = field(default_factory=list)
 
     def run(self, *, fails: bool, is_written: bool = True) -> Any:
-        """Runs the query until it has read all records or has failed, and returns it.
+        """Runs the query until it has read all records or has failed and returns it.
 
         fails       value of failOnDataLoss
         is_written  False if the sink is to fail

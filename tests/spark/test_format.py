@@ -33,7 +33,7 @@ BEGUN_MS = time.time_ns() // 1_000_000  # a recent time, because retention delet
 
 
 def written(broker: Broker, topic: str, *, rows: int = ROWS, start: int = 0) -> list[bytes]:
-    """Writes rows in a committed transaction, and returns their values. Also writes as many rows in an aborted
+    """Writes rows in a committed transaction and returns their values. Also writes as many rows in an aborted
     transaction."""
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"writer-{topic}") as producer:
         producer.init_transactions()

@@ -61,7 +61,7 @@ class Driver:
         self._process.wait()
 
     def ended(self) -> dict[str, Any]:
-        """Waits until the driver has ended, and returns its report."""
+        """Waits until the driver has ended and returns its report."""
         wait_for(f"the end of {self.job.report}", lambda: not self.is_running(), PATIENCE_S)
         assert "over" in self.report(), self.log_text()
         return self.report()

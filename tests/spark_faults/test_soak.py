@@ -151,7 +151,7 @@ def kill(victim: str, copy: Copy, cluster: Cluster, broker: Broker, rng: random.
 
 
 async def left_open(bootstrap: str, sink: Sink) -> list[str]:
-    """Recovers the sink, and returns the transactional ids that are still open afterwards."""
+    """Recovers the sink and returns the transactional ids that are still open afterwards."""
     two_phase = TwoPhaseSink(Brokers(bootstrap), sink)
     await two_phase.recover()
     left = await two_phase.open_ids()

@@ -347,7 +347,7 @@ def test_an_unknown_topic_id_is_refused(scene: Scene) -> None:
 
 
 def in_session(scene: Scene, topic_id: bytes) -> FetchResponse:
-    """Opens a session with a full fetch at version 13, and returns the response."""
+    """Opens a session with a full fetch at version 13 and returns the response."""
     begun = on_the_wire(scene.fetch(want(), topic_id=topic_id, version=13, max_wait_ms=0, session=(0, 0)), 13)
     assert begun.session_id > 0
     return begun

@@ -134,7 +134,7 @@ def ten_pending(scene: TxnShareBroker) -> tuple[bytes, Member, Producer]:
 
 
 def append(scene: TxnShareBroker, producer: Producer, topic: str = "out", sequence: int = 0) -> None:
-    """Adds partition 0 of the topic to the producer's transaction, and appends a record to the partition."""
+    """Adds partition 0 of the topic to the producer's transaction and appends a record to the partition."""
     producer_id, producer_epoch = producer.pair
     added = scene.transactions.add_partitions(
         producer.transactional_id, producer_id, producer_epoch, {(topic, 0)}, verify_only=False, requested_version=2

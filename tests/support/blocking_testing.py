@@ -15,7 +15,7 @@ WRAPPED = (Odradek, Cluster, Clock)
 
 
 class Blocking:
-    """Wraps an object of the asynchronous form, and runs its coroutines on a loop in another thread."""
+    """Wraps an object of the asynchronous form and runs its coroutines on a loop in another thread."""
 
     def __init__(self, one: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.one = one

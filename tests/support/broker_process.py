@@ -150,7 +150,7 @@ class BrokerProcess(Broker):
         return self._stderr.read_text(errors="replace") if self._stderr.exists() else ""
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Waits until the process has ended, and returns its exit status."""
+        """Waits until the process has ended and returns its exit status."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 

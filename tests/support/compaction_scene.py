@@ -89,7 +89,7 @@ class CompactedLog:
         self._on_disk.directory.write_checkpoints()
 
     def stop(self) -> None:
-        """Writes the cleaner's checkpoint, and stops the log cleanly."""
+        """Writes the cleaner's checkpoint and stops the log cleanly."""
         directory = self._on_disk.directory
         if self.cleaned_to is not None:
             directory.write_cleaner_offsets({("t", 0): self.cleaned_to})
@@ -139,7 +139,7 @@ class CompactedLog:
         self.passes += 1
 
     def clean_later(self, ms: int = DELETE_RETENTION_MS) -> None:
-        """Advances the clock beyond all current delete horizons, and runs a cleaning pass."""
+        """Advances the clock beyond all current delete horizons and runs a cleaning pass."""
         self.now_ms += ms
         self.cleaned_to = None  # makes the complete log dirty, as if new records had arrived
         self.clean()

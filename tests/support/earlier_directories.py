@@ -17,7 +17,7 @@ QUEUE, OUTPUT, GROUP, TRANSACTIONAL_ID = "queue", "output", "workers", "worker-1
 
 
 def unpacked(name: str, to: Path) -> Path:
-    """Unpacks the directory `name` below `to`, and returns its path."""
+    """Unpacks the directory `name` below `to` and returns its path."""
     found = to / name
     with tarfile.open(ARCHIVES / f"{name}.tar.xz") as archive:
         archive.extractall(found, filter="data")

@@ -36,7 +36,7 @@ def _read_to_the_end(connection: socket.socket) -> None:
 
 
 class FlakyProxy:
-    """Forwards complete frames to `target`, and disturbs some of them. The following attributes determine which
+    """Forwards complete frames to `target` and disturbs some of them. The following attributes determine which
     requests are disturbed, and how.
 
     loses     delivers the request, discards the response and closes the connection, so that the client cannot know the
@@ -93,7 +93,7 @@ class FlakyProxy:
             return self._seen.get(api_key, 0)
 
     def forget(self) -> None:
-        """Stops all disturbances, and resets the counts."""
+        """Stops all disturbances and resets the counts."""
         with self._lock:
             self.loses = self.drops = self.repeats = self.doubles = self.holds = _nothing
             self.lost, self.dropped, self.repeated, self.doubled, self.delivered_late = [], [], [], [], []

@@ -304,7 +304,7 @@ class Scene:
     # Several steps in one call.
 
     def come(self, *clients: str, group: str = GROUP, **how: object) -> list[str]:
-        """Adds dynamic members in one rebalance, and settles it. Returns their member ids, starting with the
+        """Adds dynamic members in one rebalance and settles it. Returns their member ids, starting with the
         leader's."""
         asked = [self.join(client=client, group=group, **how) for client in clients]  # type: ignore[arg-type]
         self.advance(0)

@@ -160,7 +160,7 @@ def _network() -> list[str]:
 
 
 def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment: str) -> list[str]:
-    """Runs the blocks in `folder`, and returns the output of each block. Fails if a command fails or the time limit is
+    """Runs the blocks in `folder` and returns the output of each block. Fails if a command fails or the time limit is
     exceeded."""
     inherited = {name: os.environ[name] for name in ("LANG", "TMPDIR", "JAVA_HOME") if name in os.environ}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -1,4 +1,4 @@
-"""Builds metadata images for tests of decisions, and opens a broker's metadata on a disk in memory."""
+"""Builds metadata images for tests of decisions and opens a broker's metadata on a disk in memory."""
 
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -62,7 +62,7 @@ def create(image: MetadataImage, topics: list[NewTopic], partitions: int = 1) ->
 
 
 def decided(steps: Steps[R]) -> R:
-    """Runs all steps of a decision, and returns the decision. A broker runs the steps in slices."""
+    """Runs all steps of a decision and returns the decision. A broker runs the steps in slices."""
     try:
         while True:
             next(steps)

@@ -117,7 +117,7 @@ def acknowledged(name: str) -> list[dict[str, Any]]:
 
 
 def run_kafka(*arguments: object, timeout: float = 180, stdin: str | None = None) -> str:
-    """Runs the kit's `kafka` script, and returns its output. Fails with the output if the script fails."""
+    """Runs the kit's `kafka` script and returns its output. Fails with the output if the script fails."""
     command = [str(ORACLE / "kafka"), *map(str, arguments)]
     done = subprocess.run(
         command, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False

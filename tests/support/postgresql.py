@@ -85,7 +85,7 @@ class PostgresqlProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts the server, and waits until its recovery is finished and it accepts connections."""
+        """Starts the server and waits until its recovery is finished and it accepts connections."""
         assert not self.is_running(), "it runs already"
         words = [self._binary("postgres"), "-D", str(self._data), "-k", str(self._folder)]
         for name, value in self._settings.items():
@@ -103,7 +103,7 @@ class PostgresqlProcess:
                 time.sleep(0.01)
 
     def kill9(self) -> None:
-        """Kills the server and all its processes with SIGKILL, and waits until they have ended."""
+        """Kills the server and all its processes with SIGKILL and waits until they have ended."""
         assert self._process is not None
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

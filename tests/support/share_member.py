@@ -59,7 +59,7 @@ class Member:
         self.member_epoch = 0
 
     def send(self, request: Message, version: int) -> Any:
-        """Sends a request, and runs the broker until it is idle. Returns the Deferred of the response."""
+        """Sends a request and runs the broker until it is idle. Returns the Deferred of the response."""
         api_key = ApiKey(request.API_KEY)
         sent = decode(type(request), version, bytearray(encode(request, version)))
         now_ms = self.scene.clock.now_ms()
@@ -201,7 +201,7 @@ class Member:
         return self.acked(self.begin_ack(acks, **how), how.get("version", 2))
 
     def ack_code(self, topic_id: bytes, *batches: tuple[int, int, int | list[int]], **how: Any) -> ErrorCode:
-        """Acknowledges records of one partition, and returns that partition's error code."""
+        """Acknowledges records of one partition and returns that partition's error code."""
         response = self.ack({topic_id: batches}, **how)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return partitions_of(response)[topic_id, how.get("index", 0)].code

@@ -77,7 +77,7 @@ class SharePartitionScene:
         return [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired]
 
     def begin_ack(self, member: str, *batches: tuple[int, int, int | list[int]]) -> StateWrite | None:
-        """Starts an acknowledgement, and returns the state write for which it waits. Raises KafkaError if it is
+        """Starts an acknowledgement and returns the state write for which it waits. Raises KafkaError if it is
         refused."""
         acknowledgements = [
             Acknowledgement(first, last, [types] if isinstance(types, int) else types) for first, last, types in batches

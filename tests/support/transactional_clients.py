@@ -209,7 +209,7 @@ class Clients(TransactionBroker):
         transactional_id: str = ID,
         transactional: bool = True,
     ) -> ErrorCode:
-        """Produces one batch, and returns its error code."""
+        """Produces one batch and returns its error code."""
         data: list[bytearray | None] = [None] * index
         data.append(batch_of(pair, sequence, *values, transactional=transactional))
         reply = self.send(*data, version=version, topic=topic, transactional_id=transactional_id)
@@ -359,7 +359,7 @@ class Clients(TransactionBroker):
     def fetch(
         self, offset: int = 0, *, committed: bool, version: int = 12, topic: str = "t", index: int = 0
     ) -> PartitionData:
-        """Fetches from one partition without waiting, and returns its part of the response."""
+        """Fetches from one partition without waiting and returns its part of the response."""
         wanted = FetchTopic(
             partitions=[FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)]
         )

@@ -43,7 +43,7 @@ class TwoPhaseClient:
     def init(
         self, transactional_id: str, *, two_phase: bool = True, keep: bool = False, timeout_ms: int = 60_000
     ) -> InitProducerIdResponse:
-        """Sends InitProducerId until the response has no transient error, and returns that response.
+        """Sends InitProducerId until the response has no transient error and returns that response.
 
         timeout_ms  timeout of an ordinary transaction
         """

@@ -24,7 +24,7 @@ class WrittenLog:
         self.roll()
 
     def roll(self) -> Path:
-        """Starts a new active segment, and returns its path."""
+        """Starts a new active segment and returns its path."""
         self.active = self.directory / f"{self.next_offset:020d}.log"
         self.active.touch()
         return self.active

@@ -324,7 +324,7 @@ class PendingRequest(RequestContext, Generic[B]):
 
 
 class Dispatcher(Generic[B]):
-    """Finds the handler for each frame, and encodes the handler's response.
+    """Finds the handler for each frame and encodes the handler's response.
 
     broker        passed to handlers
     handler_of    finds the handler of an API at the first request for that API, so that startup does not import all
@@ -454,7 +454,7 @@ class Dispatcher(Generic[B]):
         return error_answer(error, request, context)
 
     def count_failure(self, error: Exception, request: Message, context: RequestContext) -> None:
-        """Counts the error of a request that failed as a whole, and logs the error if it is a bug. Raises a
+        """Counts the error of a request that failed as a whole and logs the error if it is a bug. Raises a
         CloseConnection error again instead of counting it."""
         from odradek.broker.api.error_replies import code_of
 

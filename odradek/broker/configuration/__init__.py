@@ -1,1 +1,1 @@
-"""Defines the broker's settings, and reads and checks their values."""
+"""Defines the broker's settings and reads and checks their values."""

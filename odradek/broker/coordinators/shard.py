@@ -222,7 +222,7 @@ class Shard(Generic[C]):
     # Loading and unloading.
 
     def load_if_empty(self) -> bool:
-        """Starts serving immediately if the log is empty, and returns whether it did. Returns False if loading has
+        """Starts serving immediately if the log is empty and returns whether it did. Returns False if loading has
         already begun."""
         if self.has_begun_to_load or not self._log.is_empty:
             return False

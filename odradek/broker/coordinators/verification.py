@@ -235,7 +235,7 @@ class Verifier:
     async def _ask_coordinator(
         self, producer: TransactionalProducer, unknown: Sequence[TopicPartition], adds: bool
     ) -> PartitionCodes:
-        """Calls the coordinator for the unverified partitions, and counts the response for the metrics."""
+        """Calls the coordinator for the unverified partitions and counts the response for the metrics."""
         asked_ms = self.clock.now_ms()
         coordinator = self.coordinator()
         if coordinator is None:

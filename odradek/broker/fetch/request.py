@@ -159,7 +159,7 @@ class PendingFetch:
         return None
 
     def _read(self, partition: Partition, requested: FetchPartition) -> ColdRead | None:
-        """Reads immediately if possible, and stores the answer. Otherwise returns the read, which the caller must run
+        """Reads immediately if possible and stores the answer. Otherwise returns the read, which the caller must run
         in a thread."""
         read = self._partition_read(partition, requested)
         try:

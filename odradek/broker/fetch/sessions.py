@@ -89,7 +89,7 @@ class FetchPartition:
         return PARTITION_BYTES + getsizeof(self.topic)
 
     def update(self, requested: "FetchPartition") -> None:
-        """Replaces the requested values with the values of a new request, and keeps the sent values."""
+        """Replaces the requested values with the values of a new request and keeps the sent values."""
         self.fetch_offset = requested.fetch_offset
         self.max_bytes = requested.max_bytes
         self.current_leader_epoch = requested.current_leader_epoch

@@ -1,4 +1,4 @@
-"""Accepts connections to the HTTP port, and limits their number. Imported at the first connection.
+"""Accepts connections to the HTTP port and limits their number. Imported at the first connection.
 
 Connections in a TLS handshake count toward the limit. A peer that stalls in its handshake or in its request is
 disconnected after the same timeout, and sending single bytes does not extend the timeout.

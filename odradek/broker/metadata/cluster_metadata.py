@@ -464,7 +464,7 @@ class ClusterMetadata:
         self._config.set_dynamic(configs.get(DEFAULT_BROKER, {}), own, self._rules)
 
     def _staging(self, records: Sequence[Message]) -> Iterator[None]:
-        """Encodes one record in each step, and appends all batches in the last step."""
+        """Encodes one record in each step and appends all batches in the last step."""
         level, now_ms = self.image.metadata_version or METADATA_VERSION_OF_NEW, self._clock.now_ms()
         batches = []
         for start in range(0, len(records), MAX_RECORDS):

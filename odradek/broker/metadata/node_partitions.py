@@ -1,4 +1,4 @@
-"""Finds new partitions of a node in metadata records, and detects stray partition directories.
+"""Finds new partitions of a node in metadata records and detects stray partition directories.
 
 A stray directory does not belong to any partition in the metadata. It remains when a crash interrupts a deletion.
 """

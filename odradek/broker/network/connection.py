@@ -256,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         return unsent_bytes(self._transport)
 
     def drain(self) -> None:
-        """Stops handling requests, and closes the connection once all responses are sent. Does not wait for responses
+        """Stops handling requests and closes the connection once all responses are sent. Does not wait for responses
         that depend on a timer or on other clients."""
         self._backlog = None
         self._stop_reading()
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def refuse(self, reason: str) -> None:
-        """Closes the connection without a response, and logs the reason."""
+        """Closes the connection without a response and logs the reason."""
         log.info("disconnecting %s:%d: %s", self.info.client_host, self.info.client_port, reason)
         self.abort()
 

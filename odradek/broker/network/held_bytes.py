@@ -10,7 +10,7 @@ from typing import Any
 
 
 class HeldBytes(asyncio.Protocol):
-    """Stores the bytes that arrive, and pauses reading when the first bytes have arrived."""
+    """Stores the bytes that arrive and pauses reading when the first bytes have arrived."""
 
     def __init__(
         self, transport: asyncio.Transport | None = None, connection: asyncio.BaseProtocol | None = None

@@ -36,12 +36,12 @@ class PacedAnswer(list[Chunk]):
 
 
 def cut_at(position: int) -> Pieces:
-    """Returns a function that divides a response into two pieces, and sends the second piece right after the first."""
+    """Returns a function that divides a response into two pieces and sends the second piece right after the first."""
     return lambda size: iter(((0.0, position), (0.0, size)))
 
 
 def pieces_at_rate(bytes_per_s: int) -> Pieces:
-    """Returns a function that divides a response into pieces, and delays them so that the response is sent at this
+    """Returns a function that divides a response into pieces and delays them so that the response is sent at this
     rate."""
     step_ms = max(STEP_MS, 1000 / bytes_per_s)
 

@@ -165,7 +165,7 @@ class Server:
             self._listener = None
 
     def abort_connections(self) -> None:
-        """Stops accepting connections, and aborts all open connections without sending any more bytes."""
+        """Stops accepting connections and aborts all open connections without sending any more bytes."""
         self.stop_accepting()
         for connection in list(self._connections):
             connection.abort()

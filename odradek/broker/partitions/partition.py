@@ -102,7 +102,7 @@ class Partition:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Checks and stages one batch, and sets its offsets in place. The batch is written by the end of this turn of
+        """Checks and stages one batch and sets its offsets in place. The batch is written by the end of this turn of
         the loop.
 
         batch                writable; the caller must not change the batch after the call

@@ -48,7 +48,7 @@ class SchemaTopic:
         self._replay = replay
 
     async def open(self) -> None:
-        """Creates the topic if it does not exist, and replays its records. Raises CannotStart."""
+        """Creates the topic if it does not exist and replays its records. Raises CannotStart."""
         partitions = self._broker.metadata.image.topics.get(TOPIC)
         if partitions is None:
             await self._create()

@@ -81,7 +81,7 @@ class FrozenObjects:
             gc.enable()
 
     def broker_ended(self, broker: Callable[[], object], clusters: Sized) -> None:
-        """Counts a stopped broker that has not been freed, and runs a full collection if many cycles may have
+        """Counts a stopped broker that has not been freed and runs a full collection if many cycles may have
         accumulated. Called some time after the broker has dropped its parts.
 
         broker    a weak reference, which returns None if the broker has been freed

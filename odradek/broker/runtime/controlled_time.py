@@ -172,7 +172,7 @@ class ControlledTime:
                     self.resume()
 
     async def set(self, now_ms: int, settled: Callable[[], Awaitable[None]]) -> None:
-        """Sets the wall clock. Moves forward like `advance`, and jumps back without affecting timers."""
+        """Sets the wall clock. Moves forward like `advance` and jumps back without affecting timers."""
         ahead_ms = now_ms - self.now_ms()
         if ahead_ms >= 0:
             await self.advance(ahead_ms, settled)
@@ -192,7 +192,7 @@ class ControlledTime:
         self._cancelled = 0
 
     def one_cancelled(self) -> None:
-        """Counts a cancelled timer, and removes all cancelled timers once there are many. Most timers with long delays
+        """Counts a cancelled timer and removes all cancelled timers once there are many. Most timers with long delays
         are cancelled, and would otherwise accumulate."""
         self._cancelled += 1
         if self._cancelled > max(MAX_CANCELLED_TIMERS, len(self._armed) // 2):

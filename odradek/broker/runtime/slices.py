@@ -42,7 +42,7 @@ def _work_slice(steps: Iterator[None]) -> bool:
 
 
 def run_to_end(steps: Steps[A]) -> A:
-    """Runs all steps immediately, and returns the generator's result."""
+    """Runs all steps immediately and returns the generator's result."""
     while True:
         try:
             next(steps)
@@ -152,7 +152,7 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
 
 
 async def done_in_slices(steps: Steps[A]) -> A:
-    """Runs the generator in slices until it ends, and returns its result."""
+    """Runs the generator in slices until it ends and returns its result."""
     answer = in_slices(steps)
     return await answer if isinstance(answer, Deferred) else answer
 
@@ -231,7 +231,7 @@ class Rotation:
         return len(self._rotating) == MAX_LONG_REQUESTS
 
     def take_first_slice(self) -> int:
-        """Returns how many entries of a request may be processed before the request is added, and deducts them from the
+        """Returns how many entries of a request may be processed before the request is added and deducts them from the
         slice that new requests share in this turn."""
         entries = 0 if self._unbegun else min(ENTRIES_PER_SLICE_UNDER_LOAD, self._entries_left)
         self._entries_left -= entries

@@ -1,4 +1,4 @@
-"""Authorizes requests based on the ACLs in the metadata image, and writes the decisions to the audit log.
+"""Authorizes requests based on the ACLs in the metadata image and writes the decisions to the audit log.
 
 Each decision is one line in the logger `odradek.authorizer`, with the same wording as in Kafka
 (docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, permissions at DEBUG, and decisions without consequences

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) -> ListenerCertificates | None:
-    """Loads the certificates of all listeners, and reloads them when their files change. Returns None if no listener
+    """Loads the certificates of all listeners and reloads them when their files change. Returns None if no listener
     uses TLS. Raises CannotStart."""
     protocols = {listener.security_protocol for listener in config.serving} | {config.odradek_http_security_protocol}
     if not protocols & SSL_PROTOCOLS:

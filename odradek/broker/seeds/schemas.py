@@ -1,4 +1,4 @@
-"""Registers the schemas of a seed, and encodes its records with them. Only imported if the seed uses schemas."""
+"""Registers the schemas of a seed and encodes its records with them. Only imported if the seed uses schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks up the offsets and the sizes of partitions, and deletes records from the start of partitions."""
+"""Looks up the offsets and the sizes of partitions and deletes records from the start of partitions."""
 
 from __future__ import annotations
 

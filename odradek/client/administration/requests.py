@@ -1,4 +1,4 @@
-"""Sends the requests of an admin client, and repeats them on transient errors until they succeed or time out."""
+"""Sends the requests of an admin client and repeats them on transient errors until they succeed or time out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads and writes whole columns of zigzag varints, and converts between Arrow binary arrays and plain bytes.
+"""Reads and writes whole columns of zigzag varints and converts between Arrow binary arrays and plain bytes.
 
 odradek/protocol/records.py reads and writes single varints of the same format. Positions are int64 indexes into the
 bytes. A loop that reads varints has one iteration per byte of the longest varint, not one per record. Arrow copies the

@@ -71,7 +71,7 @@ def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, i
 
 
 def assign_in_turn(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """Assigns the partitions to the members in turn, and skips members that have not subscribed to the partition's
+    """Assigns the partitions to the members in turn and skips members that have not subscribed to the partition's
     topic."""
     found: Assignments = {member: [] for member in subscriptions}
     turns = cycle(sorted(subscriptions))

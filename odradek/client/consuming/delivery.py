@@ -1,4 +1,4 @@
-"""Hands fetched records to the application one by one, and fetches more when a partition runs out of records."""
+"""Hands fetched records to the application one by one and fetches more when a partition runs out of records."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _record_of = partial(tuple.__new__, ConsumerRecord)
 
 
 def records_in(batch: memoryview, header: BatchHeader, topic: str, partition: int) -> list[ConsumerRecord]:
-    """Decodes all records of one batch, and decompresses it if necessary. `batch` must contain exactly one batch.
+    """Decodes all records of one batch and decompresses it if necessary. `batch` must contain exactly one batch.
 
     Raises MalformedMessage. The caller checks the CRC. Keys and values are copied, so they do not keep `batch` alive.
     """

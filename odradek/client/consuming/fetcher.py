@@ -94,7 +94,7 @@ class Fetcher:
             self._lookup = self._spawn(self._look_up())
 
     def watch(self, topics: frozenset[str]) -> None:
-        """Checks for topics that do not exist yet, and calls `on_change` when they appear."""
+        """Checks for topics that do not exist yet and calls `on_change` when they appear."""
         self._watched = topics
         self.wake()
 

@@ -105,7 +105,7 @@ class Membership:
         self.is_stable, self.is_lost = False, True
 
     def handle_answer(self, request: GroupRequest, code: ErrorCode) -> GroupStep:
-        """Updates the state after a response, and returns how to continue."""
+        """Updates the state after a response and returns how to continue."""
         following = _STEPS_BY_REQUEST.get((request, code)) or _STEPS_FOR_ANY_REQUEST.get(code, GroupStep.GIVE_UP)
         match following:
             case GroupStep.REJOIN:
@@ -220,7 +220,7 @@ class GroupMember:
         handover.on_rebalance()
 
     async def _join(self, owned: frozenset[TopicPartition]) -> frozenset[TopicPartition] | None:
-        """Repeats the join until it succeeds, and returns the assigned partitions. Returns None if the `owned`
+        """Repeats the join until it succeeds and returns the assigned partitions. Returns None if the `owned`
         partitions were lost in the meantime. Raises ClientError for permanent errors."""
         await self._stop_heartbeats()
         self._membership.is_stable = False

@@ -88,7 +88,7 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
         """Ends the membership. The member may rejoin later."""
 
     def handle_answer(self, sent_state: ReportedState, answer: Answer) -> HeartbeatStep:
-        """Updates the state after a response, and returns how to continue.
+        """Updates the state after a response and returns how to continue.
 
         sent_state   the state that the request reported; the member may have changed since then
         """

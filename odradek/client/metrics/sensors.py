@@ -162,7 +162,7 @@ class MetricGroup:
         self._entries: list[MetricSource] = []
 
     def meter(self, stem: str, what: str, *, counts_events: bool = False, is_bytes: bool = False) -> Sensor:
-        """Adds the metrics `stem`-rate and `stem`-total, and returns their sensor. They measure the recorded values, or
+        """Adds the metrics `stem`-rate and `stem`-total and returns their sensor. They measure the recorded values, or
         the number of recordings if `counts_events` is set.
 
         what     a plural noun phrase, such as "records sent"
@@ -188,7 +188,7 @@ class MetricGroup:
     def average(
         self, stem: str, unit: Unit, what: str, *, has_average: bool = True, has_maximum: bool = True
     ) -> Sensor:
-        """Adds the metrics `stem`-avg and `stem`-max, and returns their sensor."""
+        """Adds the metrics `stem`-avg and `stem`-max and returns their sensor."""
         sensor = Sensor(self.clock)
         self.average_of(Sensors(lambda: (sensor,)), stem, unit, what, has_average=has_average, has_maximum=has_maximum)
         return sensor
@@ -203,7 +203,7 @@ class MetricGroup:
             self._add(f"{stem}-max", unit, f"{what}, maximum", sensors.largest)
 
     def time_spent(self, stem: str, what: str) -> TimeSpent:
-        """Adds the metric `stem`-time-ns-total, and returns the object that measures it."""
+        """Adds the metric `stem`-time-ns-total and returns the object that measures it."""
         spent = TimeSpent(self.clock)
         self._add(
             f"{stem}-time-ns-total",

@@ -316,7 +316,7 @@ class Cluster:
             self._store_topic(topic)
 
     async def topic(self, name: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> TopicMetadata:
-        """Returns the metadata of a topic, and waits until the topic exists. The request may create the topic. Raises
+        """Returns the metadata of a topic and waits until the topic exists. The request may create the topic. Raises
         RetriableError on timeout. Raises ClientError immediately if the name is invalid or access is denied."""
         cached = self._topics.get(name)
         if cached is not None:

@@ -229,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         min_version: int = 0,
         timeout_ms: float | None = None,
     ) -> asyncio.Future[M]:
-        """Sends a request in the newest common version, and returns a future of the response. Requests are sent in the
+        """Sends a request in the newest common version and returns a future of the response. Requests are sent in the
         order of the calls.
 
         The future fails with a RetriableError if the connection is lost or no response arrives in time.

@@ -1,4 +1,4 @@
-"""Sends batches from the outboxes to the leaders of their partitions, and passes the responses back to the outboxes."""
+"""Sends batches from the outboxes to the leaders of their partitions and passes the responses back to the outboxes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Sender:
         return self._topics.get(topic)
 
     async def load_topic(self, topic: str, timeout_ms: float) -> list[Outbox]:
-        """Looks up a topic, and returns its outboxes. Raises RetriableError on timeout, and ClientError for an invalid
+        """Looks up a topic and returns its outboxes. Raises RetriableError on timeout, and ClientError for an invalid
         name."""
         await self._cluster.topic(topic, timeout_ms=timeout_ms)
         return self._add_outboxes(topic)

@@ -1,4 +1,4 @@
-"""Sends the requests of a transactional producer to its coordinators, and tracks the resulting state."""
+"""Sends the requests of a transactional producer to its coordinators and tracks the resulting state."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CONCURRENT_BACKOFF_MS = 20
 
 
 class TransactionSession:
-    """Tracks the state of one producer's transactions, and sends the requests that change it."""
+    """Tracks the state of one producer's transactions and sends the requests that change it."""
 
     def __init__(
         self,
@@ -379,7 +379,7 @@ class TransactionSession:
     # Ending.
 
     async def end(self, *, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:
-        """Ends the transaction, and changes to the state READY. Sends no request if the coordinator cannot have the
+        """Ends the transaction and changes to the state READY. Sends no request if the coordinator cannot have the
         transaction.
 
         needs_new_epoch   returns whether sequences of this identity cannot continue. Not called with

@@ -302,7 +302,7 @@ class Acquisitions:
 
 
 def _runs_of(acquired: AcquiredRange) -> list[TypeRun]:
-    """Collects the acknowledgements of a range that can be sent, and marks them as sent."""
+    """Collects the acknowledgements of a range that can be sent and marks them as sent."""
     runs = []
     for found in _TO_SEND.finditer(bytes(acquired.types)):
         types = found.group()

@@ -129,7 +129,7 @@ class ShareLeader:
         return delivery.acquired.records
 
     async def acknowledge(self, *, is_final: bool = False) -> None:
-        """Sends the waiting acknowledgements, and stores the outcomes in `acknowledged`. Errors that concern only
+        """Sends the waiting acknowledgements and stores the outcomes in `acknowledged`. Errors that concern only
         acknowledgements are not raised.
 
         is_final   close the session: the broker then releases all records that were acquired but not acknowledged

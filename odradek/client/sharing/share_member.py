@@ -125,7 +125,7 @@ class ShareMember:
         return ShareGroupMetadata(member.group_id, member.member_id, member.epoch)
 
     async def wait_until_joined(self, ends_at: float) -> ShareGroupMetadata | None:
-        """Waits until the group has accepted the member, and returns the member's metadata. Returns None if the group
+        """Waits until the group has accepted the member and returns the member's metadata. Returns None if the group
         has not accepted the member by `ends_at`, on the loop's clock. Raises ClientError if the group refuses the
         member."""
         while self._membership.epoch <= JOIN_EPOCH:

@@ -38,7 +38,7 @@ Work = Callable[[], Coroutine[Any, Any, R]]
 
 class BackgroundLoop:
     def __init__(self) -> None:
-        """Starts the thread, and returns once its loop is running."""
+        """Starts the thread and returns once its loop is running."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_over: asyncio.Event | None = None
         self._is_ready = threading.Event()
@@ -73,7 +73,7 @@ class BackgroundLoop:
         self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
-        """Stops the loop, and cancels everything that is still running on it."""
+        """Stops the loop and cancels everything that is still running on it."""
         if self._thread.is_alive() and self._loop is not None and self._is_over is not None:
             self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(STOP_TIMEOUT_S)

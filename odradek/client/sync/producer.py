@@ -82,7 +82,7 @@ class Producer(Blocking[producer.Producer]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> Future[RecordMetadata]:
-        """Sends a record, and returns a future of its metadata. Waits only while too many bytes are on their way to the
+        """Sends a record and returns a future of its metadata. Waits only while too many bytes are on their way to the
         loop or to the broker.
 
         The future resolves to the record's metadata, or fails with a ClientError. Errors of the call itself (the record

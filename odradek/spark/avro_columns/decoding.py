@@ -52,7 +52,7 @@ def decode_avro(
     mode: str = FAILFAST,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Decodes a binary column with the Avro schemas of a subject, and returns the DataFrame with the decoded column.
+    """Decodes a binary column with the Avro schemas of a subject and returns the DataFrame with the decoded column.
     Works for batches and for streams.
 
     The versions of the subject are requested once, when this function is called. Null values remain null.

@@ -91,7 +91,7 @@ def top_keys(keys: DataFrame, most: int = TOP_KEYS) -> list[KeyFacts]:
 
 
 def measure_log(found: Profile, batches: DataFrame, transactions: DataFrame) -> None:
-    """Measures the log through its views `batches` and `transactions`, and stores the results in `found`."""
+    """Measures the log through its views `batches` and `transactions` and stores the results in `found`."""
     data = batches.where("not isControl").persist(StorageLevel.DISK_ONLY)
     try:
         of_partitions = {

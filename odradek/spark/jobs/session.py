@@ -189,7 +189,7 @@ def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Itera
 
 @contextmanager
 def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, every_s: float = EVERY_S) -> Iterator[None]:
-    """Draws a progress bar within the block, and erases it at the end. `counts` returns the numbers of finished and
+    """Draws a progress bar within the block and erases it at the end. `counts` returns the numbers of finished and
     planned tasks. It is called from a separate thread."""
     started_s = time.monotonic()
     ended = threading.Event()

@@ -1,4 +1,4 @@
-"""Converts the entries of a recording into exchanges, and passes the exchanges to the functions of the rules."""
+"""Converts the entries of a recording into exchanges and passes the exchanges to the functions of the rules."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def _answer(exchange: Exchange) -> Json:
 
 
 def _shortened(value: object) -> Json:
-    """Shortens long lists, and appends the number of omitted elements."""
+    """Shortens long lists and appends the number of omitted elements."""
     if isinstance(value, Mapping):
         return {str(name): _shortened(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Maps the ids in a recording to the ids of the live broker, and translates requests accordingly."""
+"""Maps the ids in a recording to the ids of the live broker and translates requests accordingly."""
 
 from __future__ import annotations
 

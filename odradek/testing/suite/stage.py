@@ -49,7 +49,7 @@ class ScenarioCluster:
         self._run_admin_call(lambda admin: admin.create_topics([NewTopic(TOPIC, partitions=partitions)]))
 
     def create_again(self) -> None:
-        """Deletes the topic, and creates a new topic with the same name."""
+        """Deletes the topic and creates a new topic with the same name."""
         self._run_admin_call(lambda admin: admin.delete_topics([TOPIC]))
         self.topic()
 

@@ -308,7 +308,7 @@ def _print_topologies(descriptions: list[ShownGroup], *, as_json: bool) -> None:
 
 
 def _print_view(descriptions: list[ShownGroup], options: argparse.Namespace) -> bool:
-    """Prints the members or the states of the groups if the options request them, and returns True. Otherwise returns
+    """Prints the members or the states of the groups if the options request them and returns True. Otherwise returns
     False."""
     rows: list[Row]
     if options.members:

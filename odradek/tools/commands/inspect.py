@@ -132,7 +132,7 @@ class ByteBar:
             self._write("\r\x1b[K")
 
     def add(self, name: str, size_bytes: int) -> None:
-        """Adds the number of bytes that were read, and redraws the bar if it is due."""
+        """Adds the number of bytes that were read and redraws the bar if it is due."""
         self._done_bytes += size_bytes
         now = self._clock()
         if now < self._next_at:

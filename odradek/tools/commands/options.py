@@ -1,4 +1,4 @@
-"""Defines the options that several commands share, and creates the client that these options configure."""
+"""Defines the options that several commands share and creates the client that these options configure."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _fields(null: bytes) -> dict[str, Render]:
 
 
 def _json_indented(content: bytes) -> bytes:
-    """Indents a JSON object or array, and keeps the spelling of its values. Returns any other content unchanged."""
+    """Indents a JSON object or array and keeps the spelling of its values. Returns any other content unchanged."""
     try:
         lines = indented(content.decode())
     except UnicodeDecodeError:

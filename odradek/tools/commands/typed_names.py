@@ -1,4 +1,4 @@
-"""Rewrites messages for the user. Shows options as the user typed them, and completes suggested commands so that they
+"""Rewrites messages for the user. Shows options as the user typed them and completes suggested commands so that they
 can be pasted."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prepares the environment of the image. Handles variables as the apache/kafka image does, and adds this image's
+"""Prepares the environment of the image. Handles variables as the apache/kafka image does and adds this image's
 defaults.
 
 `odradek serve` maps `KAFKA_*` variables to settings by the rules of the apache/kafka image
@@ -68,7 +68,7 @@ class SecretMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Variables for `odradek serve`, and notes for the author of the compose file. Each note is one line."""
+    """Variables for `odradek serve` and notes for the author of the compose file. Each note is one line."""
 
     variables: dict[str, str]
     notes: tuple[str, ...]

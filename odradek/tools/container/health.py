@@ -41,7 +41,7 @@ def check(http_port: int | None, port: int) -> str | None:
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Runs `odradek health` with these arguments, and returns the exit status. If the broker is not ready, prints the
+    """Runs `odradek health` with these arguments and returns the exit status. If the broker is not ready, prints the
     reason. The default port comes from the environment and the mounted server.properties."""
     http_port: int | None = None
     match [part for word in words for part in word.split("=", 1)]:

@@ -1,4 +1,4 @@
-"""Collects facts about the machine, the data directory and the broker. Changes nothing, and holds no lock
+"""Collects facts about the machine, the data directory and the broker. Changes nothing and holds no lock
 afterwards."""
 
 from __future__ import annotations

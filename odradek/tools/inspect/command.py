@@ -219,7 +219,7 @@ def inspect(
     is_full: bool = False,
     out: TextIO | None = None,
 ) -> int:
-    """Prints files, and returns the exit status. If a path is a directory, prints all recognised files in it."""
+    """Prints files and returns the exit status. If a path is a directory, prints all recognised files in it."""
     out = sys.stdout if out is None else out
     status = GOOD
     for path in (found for each in paths for found in (files_below(each) if each.is_dir() else (each,))):

@@ -75,7 +75,7 @@ def metadata(kafka: Cluster, edit: Mapping[str, int], **counts: int) -> None:
 
 
 def stale_while_validating(kafka: Cluster) -> None:
-    """Makes the first validation fail, and makes all later Metadata responses contain the previous leader."""
+    """Makes the first validation fail and makes all later Metadata responses contain the previous leader."""
     epoch = kafka.wait(topic="orders", partition=0, leader=1)["leader_epoch"]
     refusal = {"error": "KAFKA_STORAGE_ERROR", "hold": "validation"}
     kafka.fault({"match": {"api": "OffsetForLeaderEpoch"}, "do": refusal, "times": 1})
@@ -105,7 +105,7 @@ def metadata_without_epochs(kafka: Cluster) -> None:
 
 
 def leader_moves_back_while_validating(kafka: Cluster) -> None:
-    """Makes the first validation fail, and moves the leader back while the second validation is held."""
+    """Makes the first validation fail and moves the leader back while the second validation is held."""
     match = {"api": "OffsetForLeaderEpoch"}
     kafka.fault({"match": match, "do": {"error": "KAFKA_STORAGE_ERROR", "delay_ms": 900}, "times": 1})
     kafka.fault({"match": match, "after": 1, "times": 1, "do": {"hold": "second"}})

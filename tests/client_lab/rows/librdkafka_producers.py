@@ -47,7 +47,7 @@ def transaction_times_out(kafka: Cluster) -> None:
 
 
 def batch_and_new_epoch_unanswered(kafka: Cluster) -> None:
-    """Drops the first batch, and holds the request for a new epoch. Both requests go to node 2, which is both the
+    """Drops the first batch and holds the request for a new epoch. Both requests go to node 2, which is both the
     transaction coordinator and the partition leader."""
     orders(kafka)
     transaction(kafka, ["x"], committed=True)
@@ -58,7 +58,7 @@ def batch_and_new_epoch_unanswered(kafka: Cluster) -> None:
 
 
 def coordinator_killed_then_unknown(kafka: Cluster) -> None:
-    """Kills the coordinator, and restarts it after a FindCoordinator request has failed. The previous FindCoordinator
+    """Kills the coordinator and restarts it after a FindCoordinator request has failed. The previous FindCoordinator
     request still returns the killed node."""
     kafka.wait(hold="epoch", timeout_s=PATIENCE_S)
     refusal = {"error": "COORDINATOR_NOT_AVAILABLE"}
@@ -87,7 +87,7 @@ def written_and_refused(kafka: Cluster) -> None:
 
 
 def disconnected_and_refused(kafka: Cluster) -> None:
-    """Closes the connection while batches are in flight, and refuses the first batch once when the client sends it
+    """Closes the connection while batches are in flight and refuses the first batch once when the client sends it
     again."""
     orders(kafka)
     loss = {"disconnect": True, "delay_ms": 300}

@@ -16,7 +16,7 @@ READERS_1_26 = Client("github.com/Shopify/sarama", "sarama_1_26.go")
 
 
 def last_epoch(kafka: Cluster) -> None:
-    """Gives the producer the highest possible epoch, and refuses its second batch."""
+    """Gives the producer the highest possible epoch and refuses its second batch."""
     states.orders(kafka)
     edit = {"ProducerEpoch": 32767}
     kafka.fault({"match": {"api": "InitProducerId"}, "at": "applied", "do": {"edit": edit}, "times": 1})

@@ -170,7 +170,7 @@ class Talk:
 
 
 class Namer:
-    """Turns responses into field paths and comparable values, and remembers the names that it has assigned."""
+    """Turns responses into field paths and comparable values and remembers the names that it has assigned."""
 
     def __init__(self, place: Place) -> None:
         host, _, port = place.bootstrap.rpartition(":")

@@ -85,12 +85,12 @@ class Client:
         return EndTxnRequest(**({"committed": commit} | self.pair | more))
 
     def end(self, *, commit: bool = True) -> "Client":
-        """Ends the transaction with an unrecorded request, and waits until the markers are written."""
+        """Ends the transaction with an unrecorded request and waits until the markers are written."""
         self.note_end(self.talk.quietly(self.end_request(commit=commit), self._end_version))
         return self
 
     def note_end(self, answer: Any) -> None:
-        """Stores the result of a response to EndTxn, and waits until the transaction has ended. Kafka responds before
+        """Stores the result of a response to EndTxn and waits until the transaction has ended. Kafka responds before
         the end."""
         self.note(answer)
         self.settle()

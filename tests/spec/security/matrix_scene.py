@@ -233,7 +233,7 @@ class MatrixScene:
         )
 
     def _join(self, api: str, group: str, **fields: Any) -> None:
-        """Joins the group, and repeats the heartbeat until the member owns partitions."""
+        """Joins the group and repeats the heartbeat until the member owns partitions."""
         epoch = 0
         for _ in range(TRIES):
             found = self.admin(

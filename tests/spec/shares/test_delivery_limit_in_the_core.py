@@ -115,7 +115,7 @@ class Story:
             self.leader.write_stored(write)
 
     def acquired(self, member_id: str) -> list[int]:
-        """Lets the member fetch, and returns the delivery counts of the records that it acquires."""
+        """Lets the member fetch and returns the delivery counts of the records that it acquires."""
         leader = self.lead()
         wanted = Acquisition(member_id, leader.flight.next_fetch_offset, 10)
         return [each.delivery_count for each in leader.acquire(wanted, [(0, 0)], self.limits, self.now_ms)]
@@ -136,7 +136,7 @@ class Story:
         return write
 
     def end(self, epochs_further: int, transaction_version: int = 2) -> None:
-        """Appends an abort marker to the log, and applies it to the leader's state if there is a leader."""
+        """Appends an abort marker to the log and applies it to the leader's state if there is a leader."""
         epoch = min(self.transaction.producer_epoch + epochs_further, MAX_EPOCH)
         ending = TransactionEnd(PRODUCER_ID, epoch, is_commit=False, transaction_version=transaction_version)
         self.log.append(ending._replace(transaction_version=2))

@@ -24,7 +24,7 @@ def broker() -> TxnShareBroker:
 
 
 def staged(broker: TxnShareBroker, kind: int = ACCEPT) -> tuple[bytes, Member, Producer]:
-    """Lets A acquire ten records, and stages acknowledgements of records 3 to 5 in a producer's transaction. Returns
+    """Lets A acquire ten records and stages acknowledgements of records 3 to 5 in a producer's transaction. Returns
     the topic id, the member and the producer."""
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()

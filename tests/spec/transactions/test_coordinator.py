@@ -53,7 +53,7 @@ class Scene(TransactionBroker):
         return answer.producer_id, answer.producer_epoch
 
     def begin(self, pair: Pair, *partitions: tuple[str, int], transactional_id: str = "pay") -> None:
-        """Adds partitions to a transaction, and appends a record of the transaction to each of them."""
+        """Adds partitions to a transaction and appends a record of the transaction to each of them."""
         codes = self.transactions.add_partitions(
             transactional_id, *pair, partitions, verify_only=False, requested_version=2
         )

@@ -74,7 +74,7 @@ def sealed(scene: Clients, *, two_phase: bool = True) -> tuple[Pair, Pair]:
 
 
 def assert_as_prepared(scene: Clients, owner: Pair) -> None:
-    """Lets the new owner commit, and checks that the transaction contains exactly what it contained at the takeover."""
+    """Lets the new owner commit and checks that the transaction contains exactly what it contained at the takeover."""
     scene.commit(owner)
     assert scene.read(committed=True) == [b"prepared"]
     assert scene.read(committed=True, index=1) == []

@@ -36,7 +36,7 @@ def settings(directory: Path, ports: Mapping[str, int], **others: str) -> dict[s
 
 
 def failure(settings: Mapping[str, str], prepare: Prepare | None = None) -> BaseException:
-    """Starts a broker, and returns the error. While a test holds the error, the error's traceback keeps every object of
+    """Starts a broker and returns the error. While a test holds the error, the error's traceback keeps every object of
     the start alive."""
 
     async def start() -> BaseException:

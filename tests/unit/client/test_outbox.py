@@ -23,7 +23,7 @@ def fill(outbox: Outbox, count: int) -> list[ProducerBatch]:
 
 
 def send(outbox: Outbox, identity: ProducerIdentity = FIRST) -> list[ProducerBatch]:
-    """Sends all batches that may be sent now, and returns them."""
+    """Sends all batches that may be sent now and returns them."""
     sent = []
     while (batch := outbox.next_to_send(identity)) is not None:
         outbox.mark_sent(batch, identity)

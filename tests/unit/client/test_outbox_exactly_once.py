@@ -46,7 +46,7 @@ class SentBatch:
 
 @dataclass
 class Partition:
-    """Applies the sequence rules of a broker's log without transactions, and stores the numbers of the appended
+    """Applies the sequence rules of a broker's log without transactions and stores the numbers of the appended
     records."""
 
     log: list[int] = field(default_factory=list)

@@ -40,7 +40,7 @@ def bring(to: Positions, partition: TopicPartition, count: int) -> None:
 
 
 def records_of(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
-    """Takes all records that can be taken, and returns the partition and the offset of each."""
+    """Takes all records that can be taken and returns the partition and the offset of each."""
     found = []
     while (records := from_.take(at_most)) is not None:
         found += [(record.partition, record.offset) for record in records[1]]

@@ -144,7 +144,7 @@ def test_after_a_crash_the_log_is_the_old_or_the_new_one(shape: Callable[[LogOnD
 
 
 def read_one_by_one(log: Log) -> list[int]:
-    """Returns the offsets of all records. Reads one batch at a time, and finds each batch through the offset index."""
+    """Returns the offsets of all records. Reads one batch at a time and finds each batch through the offset index."""
     found: list[int] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:

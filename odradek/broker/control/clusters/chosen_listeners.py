@@ -189,7 +189,7 @@ def parse_listeners_and_users(
 
 
 def issue(clients: Sequence[str] | Mapping[str, str]) -> IssuedCertificates:
-    """Creates a CA, and issues certificates to the broker and to the clients."""
+    """Creates a CA and issues certificates to the broker and to the clients."""
     # Imported here because most clusters do not use TLS.
     from odradek.protocol.certificates import new_authority, new_client, new_server
 

@@ -527,7 +527,7 @@ class Clusters:
             raise Problem(507, f"the files of cluster {cluster.id} cannot be copied: {error}") from error
 
     async def _continue_copy(self, copied: Path, cluster: Cluster) -> None:
-        """Stops the broker of a cluster, and replaces its files with a copy.
+        """Stops the broker of a cluster and replaces its files with a copy.
 
         No directory is renamed, because Windows cannot rename a directory while a file in it is open, and a removed
         segment may still be open.

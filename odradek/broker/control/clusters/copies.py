@@ -146,7 +146,7 @@ def _copy(directory: Path, to: Path) -> None:
 
 
 async def remove(paths: Iterable[Path]) -> None:
-    """Removes directories in a thread, and waits until they are removed."""
+    """Removes directories in a thread and waits until they are removed."""
     there = [each for each in paths if each.exists()]
     if there:
         await asyncio.to_thread(_remove, there)

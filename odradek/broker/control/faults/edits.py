@@ -191,7 +191,7 @@ def attribute_of(name: str) -> str:
 
 
 def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] | None = None) -> Edit:
-    """Parses one edit of a rule, and checks it against the schema of the response. Raises Problem.
+    """Parses one edit of a rule and checks it against the schema of the response. Raises Problem.
 
     versions  the lowest and the highest version that the rule matches; None for all versions
     """

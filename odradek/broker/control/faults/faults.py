@@ -66,7 +66,7 @@ class Faults:
         self.rules.holds.end()
 
     def add(self, definition: object) -> list[Rule]:
-        """Parses one rule or a list of rules, and adds all of them. If a rule is invalid, raises Problem and adds no
+        """Parses one rule or a list of rules and adds all of them. If a rule is invalid, raises Problem and adds no
         rule."""
         parsed: dict[str, Rule] = {}
         for each in definition if isinstance(definition, list) else [definition]:

@@ -157,7 +157,7 @@ class FaultyExchange:
         self._bytes_per_s: int | None = None  # rate at which the response is sent, set by the last rule that has a rate
 
     def start(self) -> list[Chunk] | ParkedRequest:
-        """Starts the exchange, and returns the response if it is ready. Raises MalformedMessage or CloseConnection."""
+        """Starts the exchange and returns the response if it is ready. Raises MalformedMessage or CloseConnection."""
         self._apply_rules_at(Point.RECEIVED, self._dispatch)
         return self.chunks() if self.is_done else self
 

@@ -1,4 +1,4 @@
-"""Parses fault rules from JSON, and formats them as JSON. All functions of this module are pure.
+"""Parses fault rules from JSON and formats them as JSON. All functions of this module are pure.
 
 A rule in JSON:
 

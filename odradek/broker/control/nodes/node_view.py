@@ -323,7 +323,7 @@ class NodeHandlers:
     async def elect_leaders(
         self, request: ElectLeadersRequest, context: RequestContext, view: HandlerBroker
     ) -> ElectLeadersResponse:
-        """Elects leaders among the running nodes, and responds when the new leaders are in place."""
+        """Elects leaders among the running nodes and responds when the new leaders are in place."""
         led: list[tuple[str, int, int]] = []
 
         def elect(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError | None:

@@ -110,7 +110,7 @@ class Nodes:
         self._places = False  # whether new partitions are spread over the nodes; set when several nodes listen
 
     async def open(self) -> None:
-        """Starts and registers the nodes, and assigns partition leaders. Raises CannotStart, OSError or KafkaError."""
+        """Starts and registers the nodes and assigns partition leaders. Raises CannotStart, OSError or KafkaError."""
         serving, broker = self._serving, self._serving.broker
         first_id = broker.config.node_id
         self._replicas = Replicas(broker.metadata.image)
@@ -403,7 +403,7 @@ class Nodes:
         return live[next(self._placings) % len(live)].id if live else NO_LEADER
 
     async def _change_leaders(self, places: Iterable[tuple[str, int, int] | None], cut_at: int | None = None) -> None:
-        """Changes the leaders of partitions, and begins the new leader epochs in their logs.
+        """Changes the leaders of partitions and begins the new leader epochs in their logs.
 
         places  topic, partition and new leader of each change, read in slices while the metadata does not change; None
                 for a partition that does not change
@@ -484,7 +484,7 @@ class Nodes:
         await self.decide(lambda _: Decision(None, tuple(records)))
 
     async def decide(self, decide: Callable[[MetadataImage], Decided[R]]) -> R:
-        """Waits until the records of a decision are in the metadata, and returns the result of the decision. Raises
+        """Waits until the records of a decision are in the metadata and returns the result of the decision. Raises
         KafkaError."""
         broker = self._serving.broker
         done = broker.loop.create_future()

@@ -269,7 +269,7 @@ class Odd:
         return Random(f"{self.seed} {key} {count}")
 
     def count_oddity(self, name: str) -> None:
-        """Counts an oddity that was applied, and adds it to `recent`."""
+        """Counts an oddity that was applied and adds it to `recent`."""
         self.done[name] += 1
         self.recent.append(OddEvent(name, self._request))
 
@@ -300,7 +300,7 @@ class Odd:
         return True
 
     def applies(self, name: str) -> bool:
-        """Decides at random whether to apply this oddity, and counts it if so."""
+        """Decides at random whether to apply this oddity and counts it if so."""
         if name in STATE_ODDITIES:
             self.random = self._source(name)
         if not self.is_chosen(name):

@@ -171,7 +171,7 @@ def _subscribing(group: str, topic: str, instance: str | None) -> ConsumerGroupH
 
 
 async def _join(client: PresetClient, group: str, topic: str, instance: str | None) -> tuple[str, int]:
-    """Joins a KIP-848 group, and returns the member id and the member epoch."""
+    """Joins a KIP-848 group and returns the member id and the member epoch."""
     request = _subscribing(group, topic, instance)
     answer = await client.ask(request, ConsumerGroupHeartbeatResponse)
     return answer.member_id or "", answer.member_epoch

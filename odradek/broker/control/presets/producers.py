@@ -57,7 +57,7 @@ async def kept_epoch_nearly_exhausted(client: PresetClient, parameters: Paramete
 
 
 def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], None]) -> None:
-    """Changes the coordinator's entry for a transactional id, and writes the entry to the coordinator's log. Raises
+    """Changes the coordinator's entry for a transactional id and writes the entry to the coordinator's log. Raises
     Problem."""
 
     def changed(core: TransactionCore, now_ms: int) -> Outcome[None]:

@@ -112,7 +112,7 @@ class PresetShareMember:
 
 
 async def _member(client: PresetClient, parameters: Parameters, records: int) -> PresetShareMember:
-    """Joins a share group that reads from the beginning, and returns the member. First makes sure that the topic has at
+    """Joins a share group that reads from the beginning and returns the member. First makes sure that the topic has at
     least `records` records."""
     topic, group = parameters.text("topic"), parameters.text("group")
     await client.topic(topic)

@@ -130,7 +130,7 @@ async def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
 
 
 async def bring_about(cluster: Cluster, name: str, values: Mapping[str, object]) -> Facts:
-    """Applies a preset, and returns the facts that a test needs about the resulting state. Raises Problem."""
+    """Applies a preset and returns the facts that a test needs about the resulting state. Raises Problem."""
     preset = PRESETS.get(name)
     if preset is None:
         raise unknown_field("preset", name, PRESETS)

@@ -75,7 +75,7 @@ class Recorder:
         keeps_records: bool = True,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        """Creates a recorder, and writes the head of the recording.
+        """Creates a recorder and writes the head of the recording.
 
         compression         how a thread compresses the blocks. With NONE, the event loop itself calls `output`, which
                             must then not block
@@ -125,7 +125,7 @@ class Recorder:
         self.gather()
 
     def close(self) -> None:
-        """Writes the remaining entries, and stops observing the connections. Raises OSError."""
+        """Writes the remaining entries and stops observing the connections. Raises OSError."""
         self.is_closed = True
         self._ticker.cancel()
         if self.gathers is not None:

@@ -47,7 +47,7 @@ class RecordingWriter:
         compression: Compression,
         wrote: Callable[[], None],
     ) -> None:
-        """Creates a writer, and writes the head of the recording.
+        """Creates a writer and writes the head of the recording.
 
         compression  how a thread compresses the blocks. With NONE, the event loop itself calls `output`, which must
                      then not block

@@ -149,7 +149,7 @@ def abandon_assignment(turn: ClassicTurn) -> None:
 
 
 def remove_member(turn: ClassicTurn, member: ClassicMember) -> None:
-    """Removes a member that left or whose session expired, and answers its waiting requests. The caller must start or
+    """Removes a member that left or whose session expired and answers its waiting requests. The caller must start or
     complete the rebalance."""
     group = turn.group
     turn.disarm(TimerKind.SESSION, member.member_id)
@@ -178,7 +178,7 @@ def on_session_timer(turn: ClassicTurn, member_id: str) -> None:
 
 
 def on_sync_timer(turn: ClassicTurn) -> None:
-    """Removes members that received the current generation but never sent SyncGroup, and begins a rebalance."""
+    """Removes members that received the current generation but never sent SyncGroup and begins a rebalance."""
     group = turn.group
     if group.state not in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE) or not group.pending_sync:
         return

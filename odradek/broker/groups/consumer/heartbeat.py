@@ -197,7 +197,7 @@ def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: Cons
 def reconcile_member(
     turn: ConsumerTurn, member: ConsumerMember, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """Computes the target assignment if one is due, and moves the member as close to the target as is currently
+    """Computes the target assignment if one is due and moves the member as close to the target as is currently
     possible."""
     follow_group_epoch(turn)
     group = turn.group

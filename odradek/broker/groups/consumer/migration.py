@@ -197,7 +197,7 @@ def may_downgrade(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> bool:
 
 
 def downgrade_group(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> ClassicTurn:
-    """Replaces the group with a STABLE classic group of the remaining members, and returns a turn for the classic
+    """Replaces the group with a STABLE classic group of the remaining members and returns a turn for the classic
     group."""
     group = turn.group
     classic = ClassicGroup(

@@ -1,4 +1,4 @@
-"""Computes the target assignment of a consumer group, and moves each member towards its part of the target.
+"""Computes the target assignment of a consumer group and moves each member towards its part of the target.
 
 A heartbeat computes a new target if the group epoch is ahead of the target's epoch, at most once per
 `consumer.assignment.interval.ms`. A member first gives up partitions, and then receives the partitions that are free.

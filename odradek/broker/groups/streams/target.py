@@ -77,7 +77,7 @@ def work_of_target(group: StreamsGroup, configured: ConfiguredTopology, replicas
 def target_of_members(
     group: StreamsGroup, configured: ConfiguredTopology, replicas: int, joining: str | None
 ) -> Generator[None, None, ComputedTarget]:
-    """Takes a snapshot of the group, and returns a generator that computes the target. The group may change while the
+    """Takes a snapshot of the group and returns a generator that computes the target. The group may change while the
     generator runs.
 
     joining  the id of the member whose first heartbeat triggers the assignment, or None

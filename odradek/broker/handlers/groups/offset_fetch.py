@@ -204,7 +204,7 @@ def complete_response(
     context: RequestContext,
     image: MetadataImage | None,
 ) -> OffsetFetchResponseGroup:
-    """Removes topics that the client may not see from the response, and adds the refused topics. `image` is given only
+    """Removes topics that the client may not see from the response and adds the refused topics. `image` is given only
     if the client uses topic ids. In that case, missing topic ids are added too."""
     topics = []
     for topic in response.topics:

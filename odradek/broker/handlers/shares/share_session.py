@@ -92,7 +92,7 @@ def share_fetch(
 def session_key(
     group_id: str | None, member_id: str | None, context: RequestContext, broker: HandlerBroker
 ) -> SessionKey:
-    """Makes the checks that ShareFetch and ShareAcknowledge have in common, and returns the key of the session."""
+    """Makes the checks that ShareFetch and ShareAcknowledge have in common and returns the key of the session."""
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
     context.require(Operation.READ, ResourceType.GROUP, group_id)

@@ -137,7 +137,7 @@ def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str,
 
 
 class GroupHistory:
-    """Compares each record of a group with the state after the earlier records, and describes the difference."""
+    """Compares each record of a group with the state after the earlier records and describes the difference."""
 
     def __init__(self, group_id: str, topics: Mapping[str, str]) -> None:
         self._group_id = group_id

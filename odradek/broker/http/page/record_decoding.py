@@ -1,4 +1,4 @@
-"""Decodes the keys and values in the list of records with the schema registry, and searches in their JSON.
+"""Decodes the keys and values in the list of records with the schema registry and searches in their JSON.
 
 A search reads records within the same limits as a list without a search (`record_browsing`). It decodes at most
 MAX_CANDIDATES records, and stops when it has decoded MAX_CHARACTERS of JSON. If candidates are left, the next request

@@ -107,7 +107,7 @@ def acl_of(fields: Fields) -> tuple[ResourceType, str, PatternType, str, str, Op
 
 
 def one_of(fields: Fields, name: str, allowed: Mapping[str, E], default: E | None = None) -> E:
-    """Returns the allowed value that a field names. Ignores case, and accepts spaces instead of underscores."""
+    """Returns the allowed value that a field names. Ignores case and accepts spaces instead of underscores."""
     if name not in fields and default is not None:
         return default
     found = allowed.get(fields.text(name).upper().replace(" ", "_"))

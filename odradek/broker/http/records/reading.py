@@ -1,4 +1,4 @@
-"""Reads records for an HTTP client from given positions, and waits for further records.
+"""Reads records for an HTTP client from given positions and waits for further records.
 
 `record_browsing` bounds the work for one read, and MAX_BYTES the size of one response. Appended records wake a waiting
 reader in the same way as a consumer's Fetch request.

@@ -1,4 +1,4 @@
-"""Decides on the changes in AlterClientQuotas, and finds the entities for DescribeClientQuotas. Source:
+"""Decides on the changes in AlterClientQuotas and finds the entities for DescribeClientQuotas. Source:
 docs/spec/security.md#s4-1.
 
 The entries of AlterClientQuotas are independent. Each entry is applied or refused as a whole.

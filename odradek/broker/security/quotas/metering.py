@@ -1,4 +1,4 @@
-"""Measures the usage of clients with quotas, and calculates their throttle times.
+"""Measures the usage of clients with quotas and calculates their throttle times.
 
 Clients that share a quota have one rate over a sliding window. A partition quota also has a token bucket. Nothing is
 stored for clients without a quota, or for clients whose last usage is older than the window. Callers pass the current

@@ -1,4 +1,4 @@
-"""Decides on the changes in AlterUserScramCredentials, and finds the credentials for DescribeUserScramCredentials.
+"""Decides on the changes in AlterUserScramCredentials and finds the credentials for DescribeUserScramCredentials.
 
 Source: docs/spec/security.md#s2-3, 61 to 71.
 """

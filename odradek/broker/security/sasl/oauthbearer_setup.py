@@ -1,4 +1,4 @@
-"""Creates the validator for a listener's OAUTHBEARER tokens from its settings, and loads the keys for signed tokens.
+"""Creates the validator for a listener's OAUTHBEARER tokens from its settings and loads the keys for signed tokens.
 
 The keys are a JWKS in a file or at a URL. They are read at startup, and periodically in a thread. If reading fails, the
 old keys remain in use. A token that names an unknown key triggers an early read, unless there has been a recent early

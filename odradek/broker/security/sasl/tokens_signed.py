@@ -44,7 +44,7 @@ class VerificationKey:
 
 
 def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
-    """Reads a JWKS. Returns its keys for signatures, and ignores keys with other types or uses.
+    """Reads a JWKS. Returns its keys for signatures and ignores keys with other types or uses.
 
     Raises InvalidKeySet if the text is invalid, or if it contains keys but none can be read. A set without keys is
     valid, and means that all keys have been withdrawn.

@@ -245,7 +245,7 @@ class _RecordAcquirer:
 def archive_aborted(
     flight: InFlight, acquired: Sequence[AcquiredOffsets], aborted: Sequence[tuple[int, int]]
 ) -> list[AcquiredOffsets]:
-    """Archives the acquired offsets that belong to aborted transactions, and returns the remaining ranges. The ranges
+    """Archives the acquired offsets that belong to aborted transactions and returns the remaining ranges. The ranges
     in `aborted` must be in ascending order and must not overlap."""
     left: list[AcquiredOffsets] = []
     for each in acquired:

@@ -79,7 +79,7 @@ class PendingRanges:
         ]
 
     def take_ended(self, ending: TransactionEnd) -> list[tuple[PendingRange, Resolution]]:
-        """Removes the ranges that a marker ends, and returns them with their resolutions."""
+        """Removes the ranges that a marker ends and returns them with their resolutions."""
         ended = self.ended_by(ending)
         if ended:
             removed = {id(pending) for pending, _ in ended}
@@ -95,7 +95,7 @@ class PendingRanges:
         return found
 
     def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:
-        """Removes the offsets from `first_offset` to `last_offset`, and returns them as ranges.
+        """Removes the offsets from `first_offset` to `last_offset` and returns them as ranges.
 
         by  the producer id and epoch whose offsets are removed; None removes the offsets of every producer
         """
@@ -342,7 +342,7 @@ _FIRST, _LAST = attrgetter("first_offset"), attrgetter("last_offset")
 
 
 def merge(stored: list[StateBatch], added: Iterable[StateBatch], start_offset: int) -> None:
-    """Merges `added` into `stored`, and removes all offsets below the start offset. `stored` is in ascending order and
+    """Merges `added` into `stored` and removes all offsets below the start offset. `stored` is in ascending order and
     without overlaps, both before and after the merge.
 
     Batches whose last offset is lower than their first are ignored.

@@ -125,7 +125,7 @@ class SharePartition:
         return acquired
 
     def log_start_moved(self, log_start_offset: int) -> None:
-        """Archives the available records that retention has removed, and moves the start offset. The next state write
+        """Archives the available records that retention has removed and moves the start offset. The next state write
         stores the new start offset."""
         flight = self.flight
         for batch in flight.overlapping(flight.start_offset, log_start_offset - 1):

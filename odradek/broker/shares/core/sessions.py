@@ -56,7 +56,7 @@ class ShareSession:
         return partitions[start:] + partitions[:start]
 
     def takes_notice(self, partition: TopicIdPartition, *, has_news: bool, has_error: bool) -> bool:
-        """Returns whether the response must contain this partition, and updates `must_list` accordingly."""
+        """Returns whether the response must contain this partition and updates `must_list` accordingly."""
         listed = has_news or has_error or partition in self.must_list
         if has_error:
             self.must_list.add(partition)

@@ -121,7 +121,7 @@ class StateCore:
     # Requests, each about one share partition. A refused request raises KafkaError.
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> Outcome[bool]:
-        """Initialises the state, and replaces any stored state. Raises FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
+        """Initialises the state and replaces any stored state. Raises FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
 
         The response always waits for an fdatasync, regardless of the settings. The group records in another log that
         the state has been initialised. If a power failure destroyed only the record in this log, the group would never
@@ -149,7 +149,7 @@ class StateCore:
         return Outcome(True, (snapshot,), must_sync=True)
 
     def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Outcome[StoredState]:
-        """Returns the stored state to a leader that loads the share partition, and fences earlier leaders.
+        """Returns the stored state to a leader that loads the share partition and fences earlier leaders.
 
         raises  INVALID_REQUEST if the state was never initialised; FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
         """

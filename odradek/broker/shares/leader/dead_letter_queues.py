@@ -375,7 +375,7 @@ class DeadLetterQueues:
                 return
 
     async def _append(self, partition: Partition, batch: Sequence[NewRecord], *, must_sync: bool) -> None:
-        """Appends one batch, and waits until it is as durable as the settings of the queue and of the share partition's
+        """Appends one batch and waits until it is as durable as the settings of the queue and of the share partition's
         state require."""
         # The module is imported here because few brokers copy dead letters.
         from odradek.storage.validation import check_produced, is_cheap

@@ -98,7 +98,7 @@ class LiveShareFetch:
         self._left_records = 0  # number of records that may still be acquired in this round
 
     async def answer(self) -> ShareFetchResponse:
-        """Acquires records, and waits for them for at most the maximum wait time. Then waits until the acknowledgements
+        """Acquires records and waits for them for at most the maximum wait time. Then waits until the acknowledgements
         are stored.
 
         If the client disconnects, this coroutine is closed while it waits, and removes all its registrations.

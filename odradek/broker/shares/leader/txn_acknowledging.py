@@ -59,7 +59,7 @@ class Acknowledger(NamedTuple):
 
 
 async def acknowledge_in_transaction(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Makes the acknowledgements pending in all partitions or in none, and returns a result for each partition.
+    """Makes the acknowledgements pending in all partitions or in none and returns a result for each partition.
 
     requested  at least one acknowledgement for each partition; all checks that need no coordinator must have been made
 

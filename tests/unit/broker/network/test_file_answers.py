@@ -141,7 +141,7 @@ async def received(client: socket.socket, size_bytes: int, *, at_once: int = 64 
 
 
 async def next_answer(client: socket.socket) -> tuple[int, bytes]:
-    """Reads the next response, and returns its correlation id and its body."""
+    """Reads the next response and returns its correlation id and its body."""
     size_bytes = int.from_bytes(await received(client, 4), "big")
     frame = await received(client, size_bytes)
     assert len(frame) == size_bytes

@@ -29,7 +29,7 @@ class Client:
         self.writer = writer
 
     async def is_served(self) -> None:
-        """Sends a request, and returns when its response has arrived."""
+        """Sends a request and returns when its response has arrived."""
         self.writer.write(HEARTBEAT)
         assert len(await self.reader.readexactly(ANSWER_BYTES)) == ANSWER_BYTES
 

@@ -50,7 +50,7 @@ def registration(service: RegistryService, subject: str, text: SchemaText) -> as
 
 
 async def held(service: RegistryService, workers: HeldWorkers, subject: str, text: SchemaText) -> asyncio.Task[int]:
-    """Starts a registration, and returns it while its schema is still being parsed."""
+    """Starts a registration and returns it while its schema is still being parsed."""
     workers.is_holding = True
     waiting = registration(service, subject, text)
     while not workers.held:

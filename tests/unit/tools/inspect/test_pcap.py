@@ -36,7 +36,7 @@ class Side:
 
 
 def read(capture: bytes) -> dict[Way, Side]:
-    """Checks every packet of the capture, and returns the data of each direction."""
+    """Checks every packet of the capture and returns the data of each direction."""
     sides: dict[Way, Side] = defaultdict(Side)
     position = len(HEAD)
     while position < len(capture):

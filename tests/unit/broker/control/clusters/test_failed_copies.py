@@ -50,7 +50,7 @@ class Scene:
     copies: FailingCopies
 
     async def refused(self, at: str, call: Awaitable[object]) -> None:
-        """Makes the next copy fail at the point `at`, and checks that the call is refused."""
+        """Makes the next copy fail at the point `at` and checks that the call is refused."""
         self.copies.at = at
         with pytest.raises(Problem, match="No space left on device") as refusal:
             await call
