@@ -1,7 +1,7 @@
 """Settings and hooks for all test suites.
 
-Hypothesis has no deadline, because a property must not fail only because the machine is busy. A traceback in the log of
-a broker fails the test that caused it, whether the broker runs in this process or in its own
+Hypothesis has no deadline, because a property must not fail only because the machine is busy. A traceback in a broker's
+log fails the test that caused it, whether the broker runs in this process or in its own
 (`tests/support/tracebacks.py`).
 """
 
@@ -42,8 +42,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Interleaves the files of tests/clients, which mostly wait, with the other files, which mostly compute.
 
-    The last files are other files, so neither kind has the cores to itself. Also skips the tests that need Linux or
-    POSIX on other systems.
+    The last files come from the other suites, so neither kind has the cores to itself. Also skips the tests that need
+    Linux or POSIX on other systems.
     """
     files: dict[bool, dict[Path, None]] = {True: {}, False: {}}
     for item in items:
@@ -71,7 +71,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the brokers that were killed by a signal to the report of a failed test."""
+    """Adds the brokers that were killed by a signal to a failed test's report."""
     report = yield
     if report.failed and (lines := killed()):
         report.sections.append(("Killed brokers", "\n".join(lines)))

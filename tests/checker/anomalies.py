@@ -73,7 +73,7 @@ class Fate:
 
 @dataclass(slots=True)
 class Reading:
-    """The progress of a consumer in one partition since the consumer was last positioned there."""
+    """A consumer's progress in one partition since the consumer was last positioned there."""
 
     begins: int
     position: int

@@ -1,14 +1,13 @@
 """Finds faults in a history of dual writes to a database and Kafka.
 
-    torn            only some of a transaction's rows exist
-    lost            rows are missing although their transaction was reported as committed
-    risen           rows exist although their transaction was reported as rolled back
-    unilateral      Kafka has committed or aborted messages before the database has decided, or against its decision
-    diverged        after recovery, there are rows without their messages, or messages without their rows
-    undecided       after recovery, a transaction is still open
+torn            only some of a transaction's rows exist lost            rows are missing although their transaction was
+reported as committed risen           rows exist although their transaction was reported as rolled back unilateral
+Kafka committed or aborted messages before the database decided, or against its decision diverged        after recovery,
+there are rows without their messages, or messages without their rows undecided       after recovery, a transaction is
+still open
 
-`verdicts(history)` is empty for every correct history. Faults among the messages themselves (lost, repeated, reordered
-…) are found by `tests.checker.anomalies`.
+`verdicts(history)` is empty for every correct history. `tests.checker.anomalies` finds faults among the messages
+themselves (lost, repeated, reordered …).
 """
 
 from collections import Counter
@@ -67,7 +66,7 @@ class RecoveryEnded:
 
 @dataclass(frozen=True, slots=True)
 class BothSidesRead:
-    """The messages and rows that separate readers see while no application runs. They first read the committed
+    """The messages and rows that separate readers see while no application is running. They first read the committed
     messages, then check for an open transaction, and finally read the rows."""
 
     messages: tuple[Value, ...]
@@ -89,7 +88,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class KnownTransaction:
-    """A transaction as its application knows it."""
+    """A transaction as seen by its application."""
 
     values: tuple[Value, ...]
     rows: Answer = Answer.UNKNOWN
@@ -99,7 +98,7 @@ class KnownTransaction:
 @dataclass(slots=True)
 class Judge:
     transactions: dict[Name, KnownTransaction] = field(default_factory=dict)
-    is_settled: bool = False  # A recovery has ended, and no block or recovery has started since.
+    is_settled: bool = False  # A recovery has finished, and no block or recovery has started since.
 
     def look(self, seen: BothSidesRead) -> Iterator[Verdict]:
         rows, messages = Counter(seen.rows), Counter(seen.messages)

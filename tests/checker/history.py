@@ -19,7 +19,7 @@ Transaction: TypeAlias = Hashable
 class Answer(Enum):
     YES = auto()
     NO = auto()  # The action had no effect, and never will.
-    UNKNOWN = auto()  # The response was lost, or an error leaves the outcome open.
+    UNKNOWN = auto()  # The response was lost, or an error left the outcome open.
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class CommitAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPositioned:
-    """The consumer continues at `offset`, because it has started, called seek, or been assigned the partition."""
+    """The consumer continues at `offset`, because it has started, called seek or been assigned the partition."""
 
     consumer: str
     partition: TopicPartition
@@ -72,7 +72,7 @@ class RecordsPolled:
 
 @dataclass(frozen=True, slots=True)
 class ReachedEnd:
-    """The consumer has read everything from its position to the end of the partition, and no transaction is open any
+    """The consumer has read everything from its position to the end of the partition, where no transaction is open any
     more."""
 
     consumer: str

@@ -1,10 +1,8 @@
 """Finds faults in the history of a queue in which each job must produce exactly one result.
 
-    lost          a job has no result at the end
-    repeated      a job has more than one result
-    made up       a result belongs to no job, or was seen once and has disappeared
-    redelivered   a worker received a job long after the job's result was final
-    left          at the end, a job, an open transaction or a staged acknowledgement still exists
+lost          a job has no result at the end repeated      a job has more than one result made up       a result matches
+no job, or was seen once and has disappeared redelivered   a worker received a job long after the job's result was final
+left          at the end, a job, an open transaction or a staged acknowledgement still exists
 
 `faults(history)` is empty for every correct history.
 """
@@ -14,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-# Maximum time between the end of a job and a worker's report that it received the job. A worker may still hold a job in
-# memory that it received before the broker was killed. After the restart, another worker may receive the job too and
-# finish it first. The acknowledgement of the first worker is then refused.
+# Maximum time between the completion of a job and a worker's report that it received the job. A worker may still hold a
+# job in memory that it received before the broker was killed. After the restart, another worker may receive the job too
+# and finish it first. The first worker's acknowledgement is then refused.
 LATE_NS = 2_000_000_000
 
 
@@ -30,7 +28,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobsTaken:
-    """A worker received the jobs. `at_ns` is from a clock that all processes share."""
+    """A worker received the jobs. `at_ns` comes from a clock that all processes share."""
 
     at_ns: int
     jobs: tuple[str, ...]
@@ -38,7 +36,7 @@ class JobsTaken:
 
 @dataclass(frozen=True, slots=True)
 class JobsFinished:
-    """A worker learned that the transaction of the jobs is committed."""
+    """A worker learned that the jobs' transaction is committed."""
 
     at_ns: int
     jobs: tuple[str, ...]

@@ -33,7 +33,7 @@ def committed(transaction: str = "t1", answer: Answer = Answer.YES) -> list[Even
 
 
 def read(*records: tuple[int, str], partition: TopicPartition = P, consumer: str = "c", begins: int = 0) -> list[Event]:
-    """Returns the events of a consumer that reads from `begins` to the end."""
+    """Returns the events of a consumer that reads from `begins` to the end of the partition."""
     return [
         ConsumerPositioned(consumer, partition, begins),
         RecordsPolled(consumer, partition, records),
@@ -171,7 +171,7 @@ def test_a_consumer_that_gets_an_offset_twice_is_reported() -> None:
 
 
 class Shop:
-    """Correct producers and consumers, and one log per partition. The seed decides what they do."""
+    """Correct producers and consumers, with one log per partition. The seed decides what they do."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

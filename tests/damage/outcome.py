@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     producers: dict[int, Producer]
     records: list[Record]
     committed: list[Record]  # records that read_committed returns
-    found: list[tuple[int, ...]]  # `read_at` for each batch
+    found: list[tuple[int, ...]]  # the result of `read_at` for each batch
     by_timestamp: list[int | None]
     newest: int | None
     retained_by: list[int]  # the timestamp of each segment, as retention uses it
@@ -105,7 +105,7 @@ def committed_records(log: Log, stored: list[tuple[bytes, BatchHeader, int]]) ->
 
 
 def read_at(log: Log, offset: int) -> tuple[int, ...]:
-    """Returns the base offset of the batch, and the first offsets of the aborted transactions in the response."""
+    """Returns the batch's base offset, and the first offsets of the aborted transactions in the response."""
     result = log.reader.read_cold(offset, max_bytes=1)
     ((_, header),) = batches(bytes(result.chunks[0]))
     aborted = log.reader.aborted_transactions(offset, header.next_offset)

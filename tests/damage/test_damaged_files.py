@@ -1,9 +1,9 @@
 """Tests that a start tolerates or reports damage to every file that it trusts after a clean stop. The tests flip each
-byte of a file, and truncate the file at each length.
+byte of a file, and truncate the file to each length.
 
-A start reaches the same result as without the damage, or refuses with a message that names the file. `make damage`
-tries every byte and every length. Otherwise DAMAGE is the number of bytes and of lengths to try per file, and
-DAMAGE_SEED chooses them.
+A start either reaches the same result as without the damage or is refused with a message that names the file. `make
+damage` tries every byte and every length. Otherwise, DAMAGE sets the number of bytes and of lengths to try per file,
+and DAMAGE_SEED chooses them.
 """
 
 import logging
@@ -26,7 +26,7 @@ SEED = os.environ.get("DAMAGE_SEED", "0")
 MASKS = (0x01, 0x80, 0xFF)
 CASES = [(name, path) for name in DIRECTORIES for path in stopped(name).files if path.endswith(stopped(name).damaged)]
 REFUSALS = (WrongDirectory, CorruptMetadata, KafkaError)
-BASE_OFFSET_BYTES = 8  # These bytes are outside the CRC of a batch.
+BASE_OFFSET_BYTES = 8  # These bytes are not covered by a batch's CRC.
 
 
 @cache
@@ -59,7 +59,7 @@ def nobodys_bytes(name: str, path: str, content: bytes) -> Iterator[int]:
     for at, header in batches(content):
         if header.last_offset < log.log_start_offset:  # No client can read deleted records.
             yield from range(at, at + header.size_bytes)
-        # Gaps are usual in compacted logs, so a base offset that moved into a gap is not detected.
+        # Compacted logs normally have gaps, so a base offset that moved into a gap is not detected.
         elif name == "compacted":
             yield from range(at, at + BASE_OFFSET_BYTES)
 

@@ -1,11 +1,11 @@
 """Disables features of Linux, so that the fallbacks for macOS and Windows run on Linux: `make test-elsewhere`.
 
-Python runs this file at startup if `PYTHONPATH` contains this folder. The file therefore affects the tests, and each
-broker and each command that they start. The environment variable `WITHOUT` lists keys of `ABILITIES`, or contains a key
-of `SYSTEMS`. The product reads neither variable.
+Python runs this file at startup if `PYTHONPATH` contains this folder. The file therefore affects the tests and every
+broker and command that they start. The environment variable `WITHOUT` lists keys of `ABILITIES`, or contains a key of
+`SYSTEMS`. The product reads neither variable.
 
-`odradek.system` chooses its functions when it is imported. For a system of `SYSTEMS`, this file imports it while
-`sys.platform` has the system's name and, for Windows, while stand-ins for the modules of Windows exist.
+`odradek.system` chooses its functions when it is imported. To imitate one of the `SYSTEMS`, this file imports the
+module while `sys.platform` has that system's name and, for Windows, while stand-ins for the modules of Windows exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPOSITORY: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.absp
 PRODUCT: Final = os.path.join(REPOSITORY, "odradek") + os.sep
 FULL_SYNC: Final = 51  # F_FULLFSYNC on macOS
 WAIT_TIMEOUT: Final = 258
-MAX_FRAMES: Final = 6  # maximum number of frames between a function of the product and its call of the operating system
+MAX_FRAMES: Final = 6  # maximum number of frames between a product function and its call to the operating system
 
 
 def is_called_by_the_product() -> bool:
@@ -200,8 +200,8 @@ def hide(name: str) -> None:
 
 
 def rename_as_windows_does() -> None:
-    """Makes the product's renames work as on Windows. A directory cannot be renamed while one of its files is open, and
-    `os.rename` does not replace an existing file."""
+    """Makes the product's renames work as on Windows, where a directory cannot be renamed while one of its files is
+    open, and `os.rename` does not replace an existing file."""
     rename, replace, listdir, readlink = os.rename, os.replace, os.listdir, os.readlink
 
     def check(source: Any) -> None:

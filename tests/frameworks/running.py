@@ -15,7 +15,7 @@ SILENT = "org.slf4j:slf4j-nop"
 
 
 def class_path(name: str, *coordinates: str, slf4j: str = "1.7.36") -> str:
-    """Returns a class path for a framework, whose jars are downloaded once. Logging is disabled."""
+    """Returns a framework's class path, whose jars are downloaded once. Logging is disabled."""
     return install_jars(name, [*coordinates, f"{SILENT}:{slf4j}"])
 
 
@@ -33,7 +33,7 @@ def start(program: str, jars: str, classes: Path, *words: object) -> subprocess.
 
 
 def lines_of(process: subprocess.Popen[str], classes: Path, patience_s: float) -> Sequence[str]:
-    """Waits until the program ends and returns its output. Raises AssertionError if it fails."""
+    """Waits for the program to finish and returns its output. Raises AssertionError if it fails."""
     told, _ = process.communicate(timeout=patience_s)
     assert process.returncode == 0, f"{told}\n{(classes / 'stderr').read_text(errors='replace')[-4000:]}"
     return told.splitlines()

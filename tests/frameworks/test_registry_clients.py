@@ -90,9 +90,9 @@ SCHEMAS = {
 
 @dataclass(frozen=True, slots=True)
 class RegistryClient:
-    """A release of a client in its package registry, and the tool that its program needs.
+    """A client's release in its package registry, and the tool that its program needs.
 
-    kinds  the types of schemas that the client knows
+    kinds  the types of schemas that the client supports
     """
 
     package: str
@@ -164,8 +164,8 @@ def test_the_serializers_of_a_client_register_evolve_and_are_understood(
 
 
 def as_shown(kind: str) -> object:
-    """Returns the JSON that `odradek consume` should print for ORDER. Protobuf's JSON represents 64-bit integers as
-    strings."""
+    """Returns the JSON that `odradek consume` should print for ORDER. Protobuf's JSON mapping represents 64-bit
+    integers as strings."""
     if kind != "PROTOBUF":
         return ORDER
     return {"id": "7", "price": {"currency": "EUR", "units": "12"}, "note": "gift"}

@@ -21,7 +21,7 @@ def assert_both_ways(module: str, version: int, choices: Choices) -> None:
     schema, their_class = load(module), CLASSES[module]
     message = build_message(module, version, choices)
     if isinstance(message, ApiVersionsResponse):
-        # kafka-python decodes a response with an error as version 0, whatever the version of the request.
+        # kafka-python decodes an error response as version 0, whatever the version of the request.
         message.error_code = 0
     values = values_of_ours(message, schema, version)
     read_by_them = their_class.decode(encode(message, version), version=version)

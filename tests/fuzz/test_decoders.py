@@ -1,8 +1,8 @@
 """Tests that a decoder, given any bytes, returns a message or raises MalformedMessage, and needs memory in proportion
 to its input.
 
-Most inputs are mutations of valid messages, recorded or generated. FUZZ is the number of executions per API and
-version, and FUZZ_SEED selects another series of inputs. A failure prints the bytes.
+Most inputs are mutations of valid messages, either recorded or generated. The environment variable FUZZ sets the number
+of executions per API and version, and FUZZ_SEED selects another series of inputs. A failure prints the bytes.
 """
 
 import os
@@ -25,7 +25,7 @@ EXECUTIONS = int(os.environ.get("FUZZ", "200"))
 SEED = os.environ.get("FUZZ_SEED", "0")
 MEASURE_EVERY = 50  # Measuring memory makes decoding slow.
 
-# The smallest list element takes one or two bytes in a message, and a few hundred bytes as an object.
+# The smallest list element occupies one or two bytes in a message, and a few hundred bytes as an object.
 BYTES_PER_BYTE = 250
 BYTES_AT_LEAST = 64 * 1024
 LENGTHS = (
@@ -86,7 +86,7 @@ def mutated(rng: Random, seed: bytes) -> bytes:
 
 
 def recorded() -> dict[tuple[str, int], list[bytes]]:
-    """Returns the bodies of recorded requests and responses, by module of the message and version."""
+    """Returns the bodies of recorded requests and responses, by message module and version."""
     found: dict[tuple[str, int], list[bytes]] = {}
     for exchange in exchanges() if IS_THERE else ():
         if exchange.failed is None:

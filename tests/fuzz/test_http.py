@@ -1,7 +1,7 @@
 """Tests that the broker never responds with status 500 to mutated HTTP requests to the page, the actions, the control
 API and the schema registry, and that it refuses invalid text and JSON.
 
-HTTP is the number of requests per test, and FUZZ_SEED selects another series of requests.
+The environment variable HTTP sets the number of requests per test, and FUZZ_SEED selects another series of requests.
 """
 
 import json
@@ -64,7 +64,7 @@ REGISTRY_BODIES: tuple[object, ...] = (
     {"schema": PROTO, "schemaType": "PROTOBUF", "references": REFERENCES}, {"schema": PROTO, "schemaType": "PROTOBUF"},
     {"schema": "CgdhLnByb3RvEgFh", "schemaType": "PROTOBUF"}, {"compatibility": "FULL"}, {"mode": "READWRITE"}, [], {},
 )  # fmt: skip
-# Every call of the control API. `mutated` fills the parameters in the path with VALUES, and sends a body from CONTROL.
+# Every call of the control API. `mutated` fills the path parameters with VALUES and sends a body from CONTROL.
 CALLS = [(call.method, path.lstrip("/")) for call in table.CALLS for path, _ in call.paths()]
 VALUES = ("c1", "default", "t", "0", "1", "group", "advance", "open-transaction", "h")
 ODD = (
@@ -96,8 +96,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def ask(broker: BrokerProcess, request: bytes, port: str = "http_port") -> int | None:
-    """Returns the status of the response. Returns None if the broker closes the connection without a response, or does
-    not respond within PATIENCE_S."""
+    """Returns the status of the response, or None if the broker closes the connection without a response or does not
+    respond within PATIENCE_S."""
     with socket.create_connection(("127.0.0.1", broker.ready[port]), 30) as connection:
         connection.sendall(request)
         connection.settimeout(PATIENCE_S)

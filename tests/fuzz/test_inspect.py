@@ -1,5 +1,5 @@
-"""Tests that no reader of `odradek inspect` raises an exception, whatever the bytes. The bytes are random, or are files
-of Kafka with a few bytes changed."""
+"""Tests that no reader of `odradek inspect` raises an exception, whatever the bytes. The bytes are random, or come from
+Kafka's files with a few bytes changed."""
 
 from pathlib import Path
 from random import Random

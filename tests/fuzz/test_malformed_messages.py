@@ -44,7 +44,7 @@ def made_bodies(module: str) -> Iterator[tuple[type[Message], int, bytes]]:
 
 
 def edits(field: LengthField, data: bytes) -> Iterator[bytes]:
-    """Yields copies of the data in which one length is wrong, for example null, 0, off by one, or the maximum."""
+    """Yields copies of the data in which one length is wrong: for example null, 0, off by one, or the maximum."""
     before, behind = data[: field.position], data[field.position + field.size :]
     if field.is_varint:
         length = data[field.position] & 0x7F

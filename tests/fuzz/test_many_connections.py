@@ -18,7 +18,7 @@ from tests.support.wire import Wire
 
 MANY = 10_000
 FILES_BESIDE = 500  # The test and the broker may each have this many other files open.
-MAX_BYTES_EACH = 8 * 1024  # memory that the broker may use for each connection without requests
+MAX_BYTES_EACH = 8 * 1024  # memory that the broker may use for each connection that sends no requests
 SLOW_PEERS = 500
 
 
@@ -42,7 +42,7 @@ def connections(broker: Broker, count: int) -> Iterator[list[socket.socket]]:
 
 
 def memory_bytes(broker: Broker) -> int:
-    """Returns the resident memory of the broker."""
+    """Returns the broker's resident memory."""
     assert broker.pid is not None
     return int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 

@@ -2,7 +2,8 @@
 raises MalformedMessage. The fast walk agrees with the reader of single records. Validation accepts only batches that
 every reader can read.
 
-FUZZ is the number of executions per codec and reader, and FUZZ_SEED selects another series of batches.
+The environment variable FUZZ sets the number of executions per codec and reader, and FUZZ_SEED selects another series
+of batches.
 """
 
 import os
@@ -47,7 +48,7 @@ def mutate(rng: Random, data: bytearray, start: int = 0) -> bytearray:
 
 
 def some_records(rng: Random) -> list[NewRecord]:
-    """Returns random records. They are often of equal size, the case for which the fast walk is optimized."""
+    """Returns random records. They are often of equal size, because the fast walk is optimized for that case."""
     count = rng.choice((1, 2, 30, 100))
     sizes = [rng.randrange(80)] * count if rng.random() < 0.6 else [rng.randrange(80) for _ in range(count)]
     key = rng.choice((None, b"", b"key"))

@@ -1,9 +1,9 @@
 """Tests that a peer that sends mutated SASL frames causes no exception, gets only small responses, and is not
 authenticated unless it knows the secret.
 
-The frames come from dialogues of each mechanism, with the right secret and with a wrong one. One frame of each dialogue
-is mutated, omitted, repeated, replaced, or preceded by another request. FUZZ is the number of executions per dialogue,
-and FUZZ_SEED selects another series of dialogues. A failure prints the frames.
+The frames come from dialogues for each mechanism, one with the right secret and one with a wrong one. One frame of each
+dialogue is mutated, omitted, repeated, replaced, or preceded by another request. The environment variable FUZZ sets the
+number of executions per dialogue, and FUZZ_SEED selects another series of dialogues. A failure prints the frames.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def framed(message: Message, version: int) -> bytes:
 
 
 def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> None:
-    """Passes a frame to the authentication and asserts the conditions that hold after every frame."""
+    """Passes a frame to the authentication and asserts the conditions that must hold after every frame."""
     was_in = authentication.name
     reaction = authentication.receive(memoryview(frame), NOW_MS, NOW_MS)
     match reaction:
@@ -202,4 +202,5 @@ def test_sasl_lets_nobody_in_by_mutated_frames(mechanism: str, is_raw: bool, sec
         got_in += authentication.name is not None
         if authentication.name is not None:
             assert secret == RIGHT, [each.hex() for each in said]
-    assert (got_in > 0) == (secret == RIGHT)  # Some distortions have no effect, so the right secret sometimes succeeds.
+    # Some distortions have no effect, so authentication with the right secret sometimes succeeds.
+    assert (got_in > 0) == (secret == RIGHT)

@@ -2,7 +2,7 @@
 handshake ends with a TLS error. A damaged certificate is reported as malformed or has a subject. Mapping rules are
 parsed or refused. Only the right header authenticates at the HTTP port.
 
-FUZZ scales the number of executions, and FUZZ_SEED selects another series of inputs.
+The environment variable FUZZ scales the number of executions, and FUZZ_SEED selects another series of inputs.
 """
 
 import os

@@ -35,7 +35,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[str]:
 
 
 def advertised_address(bootstrap: str) -> tuple[str, int]:
-    """Returns the host and port that the broker advertises to a client of this address."""
+    """Returns the host and port that the broker advertises to a client connecting to this address."""
     found = Producer({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
     (broker,) = found.brokers.values()
     return broker.host, broker.port

@@ -1,4 +1,4 @@
-"""Runs the `docker` commands of a guide as an engine would, in containers of tests/image/machine.py.
+"""Runs a guide's `docker` commands as an engine would, in containers of tests/image/machine.py.
 
 It accepts only the options that the guide uses. An unknown option fails the test, so that no option is silently
 ignored.
@@ -20,7 +20,7 @@ from tests.image.conftest import Run
 from tests.image.machine import DATA, Container
 from tests.support.oracle import REPOSITORY
 
-BUILT_FROM = ("docker/Dockerfile", ".")  # the Dockerfile and the context from which .ci/image builds
+BUILT_FROM = ("docker/Dockerfile", ".")  # the Dockerfile and the context that .ci/image builds from
 RELEASED = "ghcr.io/odradek/odradek"
 NETWORK = "172.31.0."
 # Plays the engine's init process, which passes SIGTERM on. Without it, the program would be process 1, which ignores
@@ -39,8 +39,8 @@ def parser(command: str) -> Strict:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service of a compose file that has been started. `container` is None if the service does not run here, because
-    its image is not Odradek's."""
+    """A started service of a compose file. `container` is None if the service does not run here because its image is
+    not Odradek's."""
 
     name: str
     container: Container | None
@@ -48,8 +48,8 @@ class Service:
 
 @dataclass(slots=True)
 class Engine:
-    """An engine with one bridge. Containers without a network cannot resolve each other's names, as on Docker's default
-    network."""
+    """An engine with one bridge. As on Docker's default network, containers that have joined no network cannot resolve
+    one another's names."""
 
     start: Run
     folder: Path
@@ -81,7 +81,7 @@ class Engine:
         self.networks[name] = {}
 
     def run(self, words: Sequence[str]) -> Container:
-        """Starts a container, and returns it at once, with or without `-d`."""
+        """Starts a container and returns it immediately, with or without `-d`."""
         run = parser("run")
         for switch in ("-d", "--rm", "--read-only"):
             run.add_argument(switch, action="store_true")
@@ -110,8 +110,8 @@ class Engine:
         return done.stdout
 
     def compose(self, words: Sequence[str]) -> list[Service]:
-        """Starts the services of compose files. Before each service, waits for its dependencies as `depends_on`
-        says."""
+        """Starts the services of compose files. Before starting a service, waits for its dependencies as `depends_on`
+        specifies."""
         compose = parser("compose")
         compose.add_argument("-f", action="append")
         compose.add_argument("action")
@@ -214,14 +214,14 @@ class Engine:
 
 
 def published(port: str) -> tuple[int, int]:
-    """Parses `9092:9092` to the ports of the host and the container. An address of the host may precede them, and a
-    protocol may follow."""
+    """Parses `9092:9092` into the ports of the host and the container. A host address may precede them, and a protocol
+    may follow."""
     *_, outside, inside = port.partition("/")[0].split(":")
     return int(outside), int(inside)
 
 
 def config(*files: Path) -> dict[str, dict[str, Any]]:
-    """Returns the services that Compose reads from these files. Fails if a file is not valid."""
+    """Returns the services that Compose reads from these files. Fails if a file is invalid."""
     options = [word for file in files for word in ("-f", str(file))]
     done = subprocess.run(["docker-compose", *options, "config"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

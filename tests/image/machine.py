@@ -78,8 +78,8 @@ class Container:
     words: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     volume: Path | None = None
-    mounts: Mapping[str, Path] = field(default_factory=dict)  # path on the host by path in the container
-    # The addresses of other containers by name, as an engine's name service knows them.
+    mounts: Mapping[str, Path] = field(default_factory=dict)  # the path on the host, by path in the container
+    # The addresses of other containers by name, as in an engine's name service.
     knows: Mapping[str, str] = field(default_factory=dict)
     hostname: str = "broker"
     address: str = "172.31.0.2"
@@ -171,7 +171,7 @@ class Container:
             )
 
     def wait_for(self, words: str, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Waits until the log contains this text."""
+        """Waits until the log contains the text."""
         deadline = time.monotonic() + timeout_s
         while words not in self.log:
             assert self._process is not None
@@ -207,8 +207,8 @@ class Container:
             os.kill(self.pid, getattr(signal, name))
 
     def stop(self, timeout_s: float = 30.0) -> int:
-        """Stops the container like `docker stop` and returns its exit status. Kills it if it still runs after
-        `timeout_s`."""
+        """Stops the container like `docker stop` and returns its exit status. Kills the container if it is still
+        running after `timeout_s`."""
         assert self._process is not None
         self.signal(self.image.stop_signal)
         try:
@@ -242,7 +242,7 @@ class Container:
             connection.close()
 
     def _create_volume(self, volume: Path, inside: str) -> None:
-        """Creates a named volume. Like an engine, gives it the mode and owner of the image's directory."""
+        """Creates a named volume. Like an engine, gives it the mode and owner of the directory in the image."""
         volume.mkdir(parents=True)
         made = (self.image.root / inside.lstrip("/")).stat()
         os.chown(volume, made.st_uid, made.st_gid)

@@ -37,7 +37,7 @@ def up(service: dict[str, Any], name: str, start: Run, tmp_path: Path, folder: P
 
 
 def health(service: dict[str, Any], container: Container) -> list[str]:
-    """Returns the command of the service's health check. If the service has none, returns that of the image."""
+    """Returns the service's health check command or, if it has none, the image's."""
     test = service.get("healthcheck", {}).get("test")
     if test is None:
         return list(container.image.health_check)

@@ -52,7 +52,8 @@ def check_broker(broker: Container) -> None:
 
 
 def check_services(services: list[Service]) -> None:
-    """Checks that each service with Odradek's image runs or has succeeded, and that the consumer prints records."""
+    """Checks that each service with Odradek's image is running or has succeeded, and that the consumer prints
+    records."""
     assert {each.name for each in services if each.container is None} <= ELSEWHERE
     for consumer in [each.container for each in services if each.name == "consumer"]:
         assert consumer is not None
@@ -126,6 +127,6 @@ def test_a_compose_setup_of_the_page_comes_up(start: Run, tmp_path: Path, words:
 
 
 def test_each_block_of_the_page_is_played_or_listed() -> None:
-    """Tests that the page has only shell commands and Java code. The Java code does not run, because it needs an
+    """Tests that the page contains only shell commands and Java code. The Java code does not run, because it needs an
     engine."""
     assert {block.language for block in PAGE} == {"sh", "java"}

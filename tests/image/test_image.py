@@ -1,4 +1,4 @@
-"""Tests of the image as an engine would run it: its content, its start and stop, its volume, and its users."""
+"""Tests the image as an engine would run it: its content, its start and stop, its volume, and its users."""
 
 import json
 import os

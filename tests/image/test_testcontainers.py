@@ -75,7 +75,7 @@ def wait_for_log(container: Container, awaited: str) -> None:
 
 
 def wait_until_inside(container: Container) -> None:
-    """Waits until files can be copied into the container. The API of an engine also waits for that."""
+    """Waits until files can be copied into the container. An engine's API also waits for that."""
     deadline = time.monotonic() + 60
     while container.execute("true").returncode != 0:
         assert time.monotonic() < deadline, container.log
@@ -126,9 +126,8 @@ def test_the_python_module_starts_the_image(start: Run, environment: dict[str, s
 class Module:
     """A module that calls a start script of Confluent's or Apache's image.
 
-    waits    the container's command, which waits for `script`
-    text     content of the script; `{published}` is replaced with the address on the host
-    awaited  pattern for which the module searches the log
+    waits    the container's command, which waits for `script` text     content of the script; `{published}` is replaced
+    with the host's address awaited  pattern that the module searches the log for
     """
 
     environment: Mapping[str, str]
@@ -259,7 +258,7 @@ def test_the_module_of_each_language_starts_the_image(start: Run, name: str) -> 
     )
     wait_until_inside(kafka)
     text = module.text.replace("{published}", f"PLAINTEXT://localhost:{host.number}")
-    if name == "rust":  # This module lets a program in the container write the script, as the container's user.
+    if name == "rust":  # This module makes a program in the container write the script as the container's user.
         written = kafka.execute("sh", "-c", f"printf '%s' '{text}' > {module.script}")
         assert written.returncode == 0, written.stderr
     else:

@@ -4,7 +4,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page
 
 
 def is_complaint(message: ConsoleMessage) -> bool:
-    """Returns whether the message is an error. A response with status 404 does not count, because the page shows it to
+    """Returns whether the message is an error. A response with status 404 is not an error, because the page shows it to
     the user."""
     return message.type == "error" and "responded with a status of 404" not in message.text
 
@@ -12,9 +12,9 @@ def is_complaint(message: ConsoleMessage) -> bool:
 def opened(
     browser: Browser, port: int, view: str, *, width: int = 1280, scheme: str = "light", before: str = ""
 ) -> Page:
-    """Opens a view and waits until it is live. The test fails if the browser reports an error.
+    """Opens a view and waits until it is live. Fails the test if the browser reports an error.
 
-    before  a script that runs before the scripts of the page
+    before  a script that runs before the page's own scripts
     """
     page = browser.new_page(
         viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"

@@ -1,4 +1,4 @@
-"""Tests that a topic with 10⁶ records costs no more than a small topic. The page shows the newest records at once,
+"""Tests that a topic with 10⁶ records costs no more than a small topic. The page immediately shows the newest records,
 finds a text, and follows the end.
 
 The tests print the times (`pytest -s`), and assert that the size of responses does not depend on the size of the topic.
@@ -25,8 +25,8 @@ from tests.support.wire import Wire
 
 PARTITIONS = 4
 IN_BATCH, BATCHES = 10_000, 100
-# A search with the newest records first reads this batch last. It is the first batch of the last partition, and all
-# records have the same timestamp.
+# A search that starts with the newest records reads this batch last. It is the first batch of the last partition, and
+# all records have the same timestamp.
 LAST_READ = PARTITIONS - 1
 MILLION = IN_BATCH * BATCHES
 ANSWER_BYTES = 100_000

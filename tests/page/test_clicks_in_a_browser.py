@@ -1,4 +1,4 @@
-"""Tests that each task in the table of docs/page.md takes as many clicks in a browser as the table says."""
+"""Tests that each task in the table of docs/page.md takes as many clicks in a browser as the table states."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ COUNT = re.compile(r"(\d+) clicks?$")
 
 
 def counted() -> dict[str, int]:
-    """Returns the number of clicks for each task, from the column `here` of the table in docs/page.md."""
+    """Returns the number of clicks for each task, from the `here` column of the table in docs/page.md."""
     rows = [line.strip("| ").split(" | ") for line in (REPOSITORY / "docs" / "page.md").read_text().splitlines()]
     found = {row[0]: COUNT.search(row[1]) for row in rows if len(row) == 6}
     return {task: int(count[1]) for task, count in found.items() if count is not None}

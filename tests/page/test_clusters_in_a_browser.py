@@ -34,8 +34,7 @@ def odradek() -> Iterator[Odradek]:
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    """Yields a cluster with a commit that is held between its two markers, and with an unused rule whose name is
-    markup."""
+    """Yields a cluster with a commit held between its two markers, and with an unused rule whose name is markup."""
     cluster = odradek.cluster(nodes=2)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("orders", 2)])["orders"].result(30)
@@ -88,7 +87,7 @@ def test_the_picture_shows_where_a_hold_stands(
 ) -> None:
     page = visited(browser, odradek, f"{view}&cluster={kafka.id}", width=width)
     expect(page.locator("svg.picture .hold").first).to_be_visible()
-    page.wait_for_selector("svg.picture .stable", state="attached")  # A line has no width, so it is never visible.
+    page.wait_for_selector("svg.picture .stable", state="attached")  # The line has no width, so it is never visible.
     expect(page.get_by_text("The marker in orders-1 waits at the hold second")).to_be_visible()
     assert "before 1 record" in page.inner_text("main")
     assert "1 records" not in page.inner_text("main")

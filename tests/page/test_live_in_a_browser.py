@@ -175,7 +175,7 @@ def test_an_unknown_view_shows_an_error(browser: Browser, broker: BrokerProcess)
 @pytest.mark.parametrize("view", ["topics", "topic?name=service-1", "topics?find=service-1"])
 def test_a_deep_link_draws_no_outline(browser: Browser, broker: BrokerProcess, view: str) -> None:
     page = watched(browser, broker, "overview")
-    page.keyboard.press("Tab")  # After a Tab, the browser outlines the focused element.
+    page.keyboard.press("Tab")  # After Tab is pressed, the browser outlines the focused element.
     page.evaluate("view => { location.hash = view }", view)
     page.wait_for_selector("h1:not(:text('Overview'))")
     assert page.evaluate("getComputedStyle(document.getElementById('main')).outlineStyle") == "none"

@@ -1,5 +1,4 @@
-"""Tests that the page shows the names and records of clients as text, and that markup in them does not run in any
-view."""
+"""Tests that the page shows clients' names and records as text, and that markup in them does not run in any view."""
 
 from collections.abc import Iterator
 from urllib.parse import quote

@@ -1,5 +1,5 @@
-"""Tests two views of the page, and takes the screenshots for README.md and docs/. One view shows a commit that a test
-holds, and the other view shows a broker with clients."""
+"""Tests two views of the page and takes the screenshots for README.md and docs/. One view shows a commit held by a
+test, and the other shows a broker with clients."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ HEIGHT = 940  # includes the button that releases the hold
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yields a directory with a plain path, because the page shows the path of the data directory."""
+    """Yields a directory with a plain path, because the page shows the data directory's path."""
     with tempfile.TemporaryDirectory(prefix="shop-") as made:
         yield Path(made)
 
@@ -52,7 +52,7 @@ def http_port(folder: Path) -> Iterator[int]:
 
 
 def shop(bootstrap: str, is_over: Event) -> None:
-    """Writes orders in transactions, and reads them as a member of a group, until `is_over` is set."""
+    """Writes orders in transactions and reads them as a group member until `is_over` is set."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "order-service"})
     producer.init_transactions(30)
     settings = {"bootstrap.servers": bootstrap, "group.id": "payments", "auto.offset.reset": "earliest"}
@@ -71,14 +71,14 @@ def shop(bootstrap: str, is_over: Event) -> None:
 
 def test_the_picture_of_a_broker_shows_its_clients(browser: Browser, http_port: int) -> None:
     page = opened(browser, http_port, "overview")
-    page.wait_for_timeout(5000)  # The rates form a line only after some time.
+    page.wait_for_timeout(5000)  # The rates take some time to form a line.
     assert "pytest" not in page.inner_text("main")
     page.screenshot(path=PICTURES / "page-overview.png", clip={"x": 0, "y": 0, "width": 1280, "height": 640})
     page.close()
 
 
 def test_the_picture_of_a_held_commit_shows_the_hold(browser: Browser) -> None:
-    """Runs the first example of docs/testing.md. Partition 0 has its marker, and the marker of partition 1 is held."""
+    """Runs the first example of docs/testing.md. Partition 0 has its marker, and partition 1's marker is held."""
     with Odradek.start() as odradek, odradek.cluster(topics={"orders": 2}) as kafka:
         kafka.fault({"at": "marker", "match": {"topic": "orders", "partition": 1}, "do": {"hold": "second"}})
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "order-service"})

@@ -255,7 +255,7 @@ def test_the_tail_goes_on_and_is_paused(browser: Browser, broker: BrokerProcess)
     producer.produce("tail", b"2", key=b"second")
     assert producer.flush(30) == 0
     expect(page.locator("table.records tbody tr:not(.open)")).to_have_count(2)
-    expect(page.locator("table.records tbody tr.open")).to_have_count(1)  # An expanded record stays expanded.
+    expect(page.locator("table.records tbody tr.open")).to_have_count(1)  # The expanded record stays expanded.
     page.get_by_role("button", name="Pause").click()
     other = visited(browser, broker, "records?topic=tail")
     for key in (b"third", b"fourth"):  # The other page requests new records at least once between these two records.

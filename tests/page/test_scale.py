@@ -1,6 +1,6 @@
-"""Tests that the page remains small with a thousand topics and ten thousand transactional ids.
+"""Tests that the page stays small with a thousand topics and ten thousand transactional ids.
 
-The tests print the times of painting (`pytest -s`) for docs/performance.md, and assert that responses do not grow.
+The tests print the painting times (`pytest -s`) for docs/performance.md, and assert that responses do not grow.
 """
 
 import asyncio

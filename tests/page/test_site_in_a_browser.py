@@ -34,7 +34,7 @@ LAST_IN_SEARCH = ("spec/", "adr/", "formats/", "scenarios.html", "changes.html",
 
 
 class SiteHandler(SimpleHTTPRequestHandler):
-    """Serves a directory like a host of static pages, with 404.html for unknown paths."""
+    """Serves a directory like a static page host, with 404.html for unknown paths."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         body = Path(self.directory, "404.html").read_bytes()
@@ -111,7 +111,7 @@ def test_a_diagram_is_drawn_and_nothing_comes_from_elsewhere(browser: Browser, s
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.goto(f"{site}/{path}")
-    # The theme replaces the text of a diagram with this element when it has drawn the diagram.
+    # The theme replaces a diagram's text with this element when it has drawn the diagram.
     page.wait_for_selector("div.mermaid")
     box = page.locator("div.mermaid").first.bounding_box()
     left = page.locator("pre.mermaid").count()

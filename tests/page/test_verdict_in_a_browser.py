@@ -1,5 +1,5 @@
-"""Tests of the report of `odradek judge --html` in headless Chromium. The report covers three clients, one of which
-breaks a rule."""
+"""Tests the report of `odradek judge --html` in headless Chromium. The report covers three clients, one of which breaks
+a rule."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Numbers:
     broker: Broker
     output: str
     checkpoint: str
-    starts: int = 0  # number of starts, without those that failed because the machine was slow
+    starts: int = 0  # number of starts, excluding those that failed because the machine was slow
     late: int = 0
     query: Any = None
 
@@ -63,7 +63,7 @@ class Numbers:
             self.query.stop()
 
     def done(self, batch: int) -> bool:
-        """Returns whether Spark regards this batch as done."""
+        """Returns whether Spark considers the batch done."""
         return Path(self.checkpoint, "commits", str(batch)).exists()
 
     def run(self, last_batch: int, plan: Plan | None = None, until: Callable[[], bool] = lambda: True) -> None:
@@ -89,7 +89,7 @@ class Numbers:
                 return query
 
     def go_on(self, what: str, condition: Callable[[], bool]) -> None:
-        """Waits until the condition holds and checks that the running query has not failed."""
+        """Waits until the condition holds, and checks that the running query has not failed."""
         wait_for(what, lambda: condition() or not self.query.isActive, PATIENCE_S)
         if is_late(self.query):
             self.run_until(what, condition)

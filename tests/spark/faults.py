@@ -1,7 +1,7 @@
 """The Spark format `odradek-faulty`. Its source and sink are those of `odradek`, but with a fault at a planned step.
 
 The fault happens in whichever process reaches the step. The option `fault` contains the plan. A fault happens once, or
-as often as the plan allows. Each fault creates a mark in the plan's directory, so that the test notices it.
+as often as the plan allows. Each fault creates a mark in the plan's directory, so that the test notices the fault.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAT = "odradek-faulty"
 PATIENCE_S = 600.0
 POLL_S = 0.01
 
-# The kinds of fault: an exception, the end of the process, or a pause until the test calls `Plan.go_on`.
+# The kinds of fault: an exception, an exit of the process, or a pause until the test calls `Plan.go_on`.
 RAISE, EXIT, WAIT = "raise", "exit", "wait"
 
 
@@ -44,14 +44,10 @@ class Fault(Exception):
 class Plan:
     """The place, kind and number of planned faults.
 
-    at         a step such as `commit.DECIDED`, `task.PREPARED` or `read.ROWS`
-    how        kind of the fault: RAISE, EXIT or WAIT
-    marks      directory of the marks
-    batch      batch of the stream, or None for any batch
-    number     index of the transaction that the commit is ending
-    partition  partition of the task, or None for any partition
-    attempt    attempt of the task, or None for any attempt
-    times      maximum number of faults
+    at         a step such as `commit.DECIDED`, `task.PREPARED` or `read.ROWS` how        kind of fault: RAISE, EXIT or
+    WAIT marks      directory of the marks batch      the stream's batch, or None for any batch number     index of the
+    transaction that the commit is ending partition  the task's partition, or None for any partition attempt    the
+    task's attempt, or None for any attempt times      maximum number of faults
     """
 
     at: str
@@ -143,8 +139,8 @@ class Probe:
         return self.plan.batch in (None, batch)
 
 
-# The probe of each plan in this commit worker, by directory of the marks. The worker keeps a sink for later batches,
-# and the sink keeps its first probe.
+# This commit worker's probes, keyed by the directory that holds a plan's marks. The worker keeps a sink for later
+# batches, and the sink keeps its first probe.
 _probes: dict[str, Probe] = {}
 
 
@@ -154,7 +150,8 @@ class FaultyStreamWriter(StreamWriter):
         super().__init__(options, observe=probe.commit, observe_task=probe.task)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        """Commits the batch. A worker that is to pause ignores SIGHUP, because otherwise it would end with its JVM."""
+        """Commits the batch. A worker that is going to pause ignores SIGHUP, because otherwise it would exit with its
+        JVM."""
         held = self._held()
         held.batch = batchId
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if held.plan.how == WAIT else signal.SIG_DFL)

@@ -39,7 +39,7 @@ MONEY = {
 }
 Fields = list[dict[str, Any]]
 ID = {"name": "id", "type": "long"}
-# The second version adds fields with defaults, and widens `count` from int to long.
+# The second version adds fields with defaults and widens `count` from int to long.
 FIRST: Fields = [ID, {"name": "price", "type": "shop.Money"}, {"name": "count", "type": "int"}]
 SECOND: Fields = [
     ID,
@@ -54,7 +54,7 @@ PRICE = {"currency": "GBP", "amount": "12.34"}
 
 
 class Subject:
-    """A subject of the registry and its topic. Registers schemas and writes records to the topic."""
+    """A subject in the registry and its topic. Registers schemas and writes records to the topic."""
 
     def __init__(self, broker: BrokerProcess, topic: str, part: str = "value") -> None:
         self._registry = RegistryCaller(broker)

@@ -1,4 +1,4 @@
-"""Tests that a query reports the records that its source has lost since the checkpoint, in each way in which a source
+"""Tests that a query reports the records that its source has lost since the checkpoint, for each way in which a source
 can shrink. With failOnDataLoss=true the query fails and names the lost records. With failOnDataLoss=false it warns and
 continues with the remaining records (docs/using-spark.md#when-records-are-lost).
 
@@ -34,7 +34,7 @@ class NotWritten(Exception):
 
 @dataclass(slots=True)
 class Reading:
-    """A query on all topics whose names start with `name` and a hyphen. It keeps its values over restarts."""
+    """A query on all topics whose names start with `name` and a hyphen. It keeps its values across restarts."""
 
     spark: Any
     broker: Broker
@@ -44,10 +44,9 @@ class Reading:
     values: list[bytes] = field(default_factory=list)
 
     def run(self, *, fails: bool, is_written: bool = True) -> Any:
-        """Runs the query until it has read all records or has failed and returns it.
+        """Runs the query until it has read all records or has failed, and returns it.
 
-        fails       value of failOnDataLoss
-        is_written  False if the sink is to fail
+        fails       value of failOnDataLoss is_written  False if the sink must fail
         """
 
         def write(frame: Any, batch: int) -> None:
@@ -116,8 +115,8 @@ class Reading:
         assert "NotWritten" in str(self.run(fails=True, is_written=False).exception())
 
 
-# Ways in which a topic shrinks after three records of partition 0 were read. Each function returns the loss that the
-# query must report, and the values that remain.
+# Ways in which a topic shrinks after three records of partition 0 have been read. Each function returns the loss that
+# the query must report, and the remaining values.
 
 
 def recreate_topic(q: Reading, topic: str, *values: bytes, partitions: int = 2) -> None:
@@ -249,7 +248,7 @@ def fails_or_warns(query: Reading, told: Sequence[str], left: Sequence[bytes]) -
     assert set(told) <= set(query.warnings())
     assert query.values == sorted(left)
 
-    # The query continues from there, and reports no further loss.
+    # The query continues from there and reports no further loss.
     (late,) = query.names("late")
     query.create(late)
     query.write(late, b"later")

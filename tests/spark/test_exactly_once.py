@@ -1,4 +1,4 @@
-"""Tests that `odradek.spark.audit` finds, counts and shows the lost, repeated and invented records of an output."""
+"""Tests that `odradek.spark.audit` finds, counts and shows the lost, repeated and invented records in an output."""
 
 from __future__ import annotations
 

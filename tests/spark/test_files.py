@@ -97,7 +97,7 @@ def test_a_pattern_without_topics_has_no_rows(spark: Any, directory: str) -> Non
 
 
 def test_a_stream_of_files_is_refused() -> None:
-    """The refusal is raised when the query starts, because PySpark would replace an earlier refusal with its own
+    """The query raises the refusal when it starts, because PySpark would replace an earlier refusal with its own
     error."""
     stream = OdradekSource({"path": "data"}).streamReader(StructType())
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):

@@ -33,8 +33,8 @@ BEGUN_MS = time.time_ns() // 1_000_000  # a recent time, because retention delet
 
 
 def written(broker: Broker, topic: str, *, rows: int = ROWS, start: int = 0) -> list[bytes]:
-    """Writes rows in a committed transaction and returns their values. Also writes as many rows in an aborted
-    transaction."""
+    """Writes rows in a committed transaction and returns their values. Also writes the same number of rows in an
+    aborted transaction."""
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"writer-{topic}") as producer:
         producer.init_transactions()
         for commit in (True, False):
@@ -65,7 +65,7 @@ def committed(broker: Broker, topic: str) -> Counter[bytes]:
 
 
 def test_a_worker_that_plans_loads_neither_arrow_nor_the_client() -> None:
-    """A query starts only when the worker of each planning call has responded, so large imports would delay it."""
+    """A query starts only when the worker has responded to each planning call, so large imports would delay it."""
     script = (
         "import sys, pyspark_odradek, odradek.spark.sink\n"
         "print([name for name in ('pyarrow', 'numpy', 'odradek.client.producer') if name in sys.modules])"
@@ -163,7 +163,7 @@ def test_a_key_that_was_first_written_without_rows_is_remembered(spark: Any, bro
 
 
 def test_two_simultaneous_writes_under_one_key_write_once(spark: Any, broker: Broker, output: str) -> None:
-    """The write that is decided first succeeds. The other write finds its transactions aborted, or finds the
+    """The write that is decided first succeeds. The other write finds either its transactions aborted or the
     decision."""
     frame = spark.range(ROWS, numPartitions=2).selectExpr("concat('v', id) value")
 
@@ -287,7 +287,7 @@ def test_a_stream_waits_for_enough_offsets_or_long_enough(
 
 
 def stream(spark: Any, broker: Broker, topic: str, output: str, checkpoint: str, **options: str) -> Any:
-    """Starts a query that copies the existing records of a topic to another topic."""
+    """Starts a query that copies a topic's existing records to another topic."""
     source = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     return (
         spark.readStream.format("odradek")

@@ -1,5 +1,4 @@
-"""Tests of the commands `odradek spark export`, `diff` and `profile`, on log directories and on a topic of a
-cluster."""
+"""Tests the commands `odradek spark export`, `diff` and `profile` on log directories and on a cluster's topic."""
 
 from __future__ import annotations
 
@@ -83,7 +82,8 @@ def test_a_copy_does_not_differ_and_a_change_is_found(
     assert [(each["partition"], each["batches"]) for each in found["partitions"]] == [(0, 0), (1, 0)]
 
     log = WrittenLog(tmp_path / "other", "orders", 0)
-    for hour in range(4):  # The same records in different batches. One value, one marker and the end of the log differ.
+    # the same records in different batches, except for one value, one marker and the end of the log
+    for hour in range(4):
         records = [NewRecord(b"k%d" % (n % 3), b"v" * n, NOW_MS + hour * HOUR_MS + n) for n in range(5)]
         if hour == 3:
             records[2] = NewRecord(b"k2", b"changed", records[2].timestamp)

@@ -1,5 +1,5 @@
-"""Tests that the listener ends the transactions that a run has left open when its query is stopped in the middle of a
-batch, and that it ends no other transactions (T8)."""
+"""Tests that, when a query is stopped in the middle of a batch, the listener ends the transactions that the run has
+left open and no others (T8)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PATIENCE_S = 120.0  # limit for work that takes a second on an idle machine
 
 @pytest.fixture
 def plan(marks: str) -> Plan:
-    """Returns a plan by which both tasks pause after they have prepared their transactions.
+    """Returns a plan that makes both tasks pause after preparing their transactions.
 
-    If one task returned, Spark's abort would know the run, and would end the transaction of the other task as well.
+    If one task returned, Spark's abort would know the run and would end the other task's transaction as well.
     """
     return Plan("task.PREPARED", WAIT, marks, batch=LAST_BATCH + 1, partition=None, times=TASKS)
 
@@ -101,8 +101,8 @@ def test_a_listener_that_is_added_late_ends_the_transactions_too(
 def test_the_error_for_workers_without_odradek_fits_on_one_line(
     tmp_path: Path, script: str | None, reason: str
 ) -> None:
-    """The message fits on one line, and tells the user to set PYSPARK_PYTHON. If it is not set, Spark uses the
-    `python3` from the PATH."""
+    """The message fits on one line and tells the user to set PYSPARK_PYTHON. If it is not set, Spark uses the `python3`
+    on the PATH."""
     python = tmp_path / "python3"
     if script is not None:
         python.write_text(f"#!/bin/sh\n{script}\n")

@@ -1,13 +1,9 @@
 """Tests that a query survives one fault at each step of a task and of a commit, if it is restarted when it fails
 (docs/spec/spark.md#s2). Each row is in the output once, and no open transaction blocks readers.
 
-| rows of the rule book | faults in these tests |
-|---|---|
-| T1 to T3 | a task raises an exception, or its worker ends |
-| T7 | all attempts of a task fail |
-| D2, D3, D5 to D7 | a commit raises an exception, or its worker ends |
-| B1 to B9 | the broker is killed while a task or a commit is paused |
-| X1 | another run takes the lease between two batches |
+| rows of the rule book | faults in these tests | |---|---| | T1 to T3 | a task raises an exception, or its worker exits
+| | T7 | all attempts of a task fail | | D2, D3, D5 to D7 | a commit raises an exception, or its worker exits | | B1 to
+B9 | the broker is killed while a task or a commit is paused | | X1 | another run takes the lease between two batches |
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ TASKS_ARE_TRIED = 4  # number of attempts with the master local[2,4]
 
 
 def at_commit(step: str, how: str, marks: str) -> Plan:
-    """Returns a fault at a step of the commit. `ENDING+` is the end of the second of two transactions.
+    """Returns a fault at a step of the commit. `ENDING+` is the step that ends the second of two transactions.
 
     A lease is acquired for the first batch only, so `LEASED` is a step of batch 0.
     """
@@ -81,8 +77,7 @@ def test_a_commit_survives_a_killed_broker(numbers: Numbers, marks: str, broker:
 
 
 def survives_the_broker(numbers: Numbers, plan: Plan, broker: Broker) -> None:
-    """Checks that the query survives a restart of the broker without being restarted itself, because its clients
-    wait."""
+    """Checks that the query survives a broker restart without being restarted itself, because its clients wait."""
     numbers.run_until("the fault", lambda: plan.count > 0, plan)
     broker.kill9()
     plan.go_on()

@@ -1,5 +1,5 @@
-"""Tests that a query reads every committed record once, whatever fails meanwhile, and that it reports records that are
-no longer in the log."""
+"""Tests that a query reads every committed record once, whatever fails while it is running, and that it reports records
+that are no longer in the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLANNED = ["plan.LATEST", "plan.PARTITIONS"]
 
 
 def written(broker: Broker, topic: str, start: int = 0) -> Counter[bytes]:
-    """Writes ROWS committed records, after the same number of aborted ones, and returns their values."""
+    """Writes ROWS committed records after the same number of aborted ones, and returns their values."""
     values = [b"%d" % number for number in range(start, start + ROWS)]
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"writer-{topic}") as producer:
         producer.init_transactions()

@@ -1,5 +1,5 @@
-"""Fixtures for a Spark session with Spark's own Kafka connector. The session runs in the virtual environment that
-`make test-spark-connector` creates."""
+"""Fixtures for a Spark session with Spark's own Kafka connector. The session runs in the virtual environment created by
+`make test-spark-connector`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that Spark's own Kafka source and sink work with this broker without modification (docs/spec/spark.md#s5)."""
+"""Tests that Spark's own Kafka source and sink work with this broker unmodified (docs/spec/spark.md#s5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSACTIONS = 20
 ABORTED = {3, 7, 11, 12, 19}
 ROWS = 50  # rows per transaction
 PARTITIONS = 3
-BEGUN_MS = time.time_ns() // 1_000_000 + 1_800_000  # later than the markers, because ListOffsets also finds markers
+BEGUN_MS = time.time_ns() // 1_000_000 + 1_800_000  # after the markers, because ListOffsets also finds markers
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 

@@ -1,7 +1,7 @@
-"""A client of Spark Connect: `python -m tests.spark_faults.connected BOOTSTRAP TOPIC CHECKPOINT LAST_BATCH`.
+"""A Spark Connect client: `python -m tests.spark_faults.connected BOOTSTRAP TOPIC CHECKPOINT LAST_BATCH`.
 
-It writes rows to the topic with a query until the batch LAST_BATCH is done. Then it counts the rows in the topic, and
-prints a report as one line of JSON.
+It runs a query that writes rows to the topic until the batch LAST_BATCH is done. Then it counts the rows in the topic
+and prints a report as one line of JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
     query.stop()
     wait_for("the listener", lambda: any(not each.is_active for each in listener.progress), PATIENCE_S)
     listener.wait(PATIENCE_S)
-    # This read would miss the rows of a transaction that the listener has not ended.
+    # This read would miss the rows of any transaction that the listener has not ended.
     read = spark.read.format("odradek").options(**servers, subscribe=topic).load()
     told = {
         "query": query.id,

@@ -22,7 +22,7 @@ from tests.support.oracle import REPOSITORY
 from tests.support.spark_session import JAVA, NOT_STARTED
 
 PATIENCE_S = 600.0
-WORKERS = ("127.0.0.2", "127.0.0.3")  # Spark regards these addresses as two hosts.
+WORKERS = ("127.0.0.2", "127.0.0.3")  # Spark considers these addresses two hosts.
 WORKER_MEMORY = "700M"
 DAEMON_MEMORY = "128m"
 LATE_STARTS = 10
@@ -30,7 +30,7 @@ APPLICATION = "--app-id"  # an option in an executor's command line; its value s
 
 
 class Driver:
-    """The driver process of one start of a query."""
+    """The driver process for one start of a query."""
 
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
         self.job = job
@@ -61,7 +61,7 @@ class Driver:
         self._process.wait()
 
     def ended(self) -> dict[str, Any]:
-        """Waits until the driver has ended and returns its report."""
+        """Waits until the driver exits and returns its report."""
         wait_for(f"the end of {self.job.report}", lambda: not self.is_running(), PATIENCE_S)
         assert "over" in self.report(), self.log_text()
         return self.report()
@@ -75,7 +75,7 @@ class Driver:
 
 
 class Query:
-    """A query with its checkpoint and its drivers, which run one after another or two at the same time."""
+    """A query with its checkpoint and its drivers, which run one at a time or two at once."""
 
     def __init__(self, broker: Broker, output: str, folder: Path, environment: Mapping[str, str], **more: Any) -> None:
         """`more` contains further fields of the Job."""
@@ -120,7 +120,8 @@ class Query:
         return driver
 
     def finished(self, driver: Driver) -> dict[str, Any]:
-        """Waits for the driver and returns its report. Restarts a driver that failed because the machine was slow."""
+        """Waits for the driver to exit and returns its report. Restarts a driver that failed because the machine was
+        slow."""
         for _ in range(LATE_STARTS):
             ended = driver.ended()
             if not driver.is_late():
@@ -132,7 +133,7 @@ class Query:
         return self.finished(self.start(last_batch=last_batch))
 
     def last_done(self) -> int:
-        """Returns the last batch that Spark regards as done, or -1 before the first one."""
+        """Returns the last batch that Spark considers done, or -1 before the first one."""
         names = [path.name for path in (self.checkpoint / "commits").glob("*") if path.name.isdecimal()]
         return max(map(int, names), default=-1)
 
@@ -152,7 +153,7 @@ class Cluster:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._home = Path(environment["SPARK_HOME"])
-        # Each worker has its own address, given by `--host`.
+        # Each worker has its own address, which `--host` sets.
         self._environment = {name: value for name, value in environment.items() if name != "SPARK_LOCAL_IP"}
         self._processes: list[subprocess.Popen[bytes]] = []
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -171,7 +172,7 @@ class Cluster:
             wait_for(f"the worker on {host}", lambda host=host: self._is_up(host), PATIENCE_S)  # type: ignore[misc]
 
     def executors(self) -> list[int]:
-        """Returns the process ids of the newest application's executors. The executors of a killed driver survive for a
+        """Returns the process ids of the newest application's executors. A killed driver's executors survive for a
         moment, so there may be several applications."""
         workers = {process.pid for process in self._processes[1:]}
         found: dict[str, list[int]] = {}

@@ -27,7 +27,7 @@ EXECUTORS = {
     "spark.executor.cores": "1",
     "spark.task.maxFailures": "8",
 }
-# With these settings, Spark soon considers an executor without heartbeats dead.
+# With these settings, Spark soon considers an executor dead if it sends no heartbeats.
 DEAD_SOON = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "20000",
@@ -81,7 +81,7 @@ def test_each_row_is_written_once_although_an_executor_freezes_while_its_worker_
         driver.plan.go_on()
         ended = query.finished(driver)
     finally:
-        with suppress(ProcessLookupError):  # The cluster may have killed it already.
+        with suppress(ProcessLookupError):  # The cluster may already have killed it.
             os.kill(executor, signal.SIGKILL)
     assert ended["error"] is None
     check(query, broker, output)
@@ -90,7 +90,7 @@ def test_each_row_is_written_once_although_an_executor_freezes_while_its_worker_
 def test_each_row_is_written_once_although_a_task_loses_to_its_speculative_copy(
     start: Callable[[dict[str, str]], Query], broker: Broker, output: str
 ) -> None:
-    """The slow copy has prepared its transaction, and is paused until the query has ended."""
+    """The slow copy has prepared its transaction, and is paused until the query has finished."""
     query = start(SPECULATION)
     driver = query.start_until_fault("task.PREPARED", WAIT, batch=BATCH, attempt=0, last_batch=LAST_BATCH)
     ended = query.finished(driver)

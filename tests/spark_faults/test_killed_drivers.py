@@ -1,8 +1,8 @@
 """Tests that each row is written once if drivers are killed at each step, one after another, or if two drivers run at
 the same time (D1 to D7, D2z and W1 of the rule book).
 
-The commit worker of a killed driver stays paused, and continues when the next driver is in the middle of its own batch.
-ROUNDS drivers are killed in a row. The default is 2; 8 covers each step.
+A killed driver's commit worker stays paused, and continues when the next driver is in the middle of its own batch. The
+environment variable ROUNDS sets the number of drivers that are killed in a row. The default is 2; 8 covers each step.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_drivers_that_are_killed_in_a_row_write_each_row_once(query: Query, brok
 
 
 def test_two_drivers_on_one_checkpoint_write_each_row_once(query: Query, broker: Broker, output: str) -> None:
-    """The old driver is paused before its decision, and the new one overtakes it by two batches."""
+    """The old driver is paused before its decision, and the new one gets two batches ahead of it."""
     old = query.start_until_fault("commit.LISTED", WAIT)
     assert query.run(2)["error"] is None
     old.plan.go_on()

@@ -1,9 +1,9 @@
 """Tests that a query on a standalone cluster copies each record once, while its driver, its executors and the broker
 are killed.
 
-RECORDS is the number of records, and KILLS is the total number of kills. A consumer of another library compares the
-topics. If there are many records, `odradek spark exactly-once` compares them too. `make soak-spark` uses 100,000
-records and 30 kills. SEED repeats the random choices of a run, but not its timing.
+The environment variable RECORDS sets the number of records, and KILLS the total number of kills. A consumer of another
+library compares the topics. If there are many records, `odradek spark exactly-once` compares them too. `make
+soak-spark` uses 100,000 records and 30 kills. SEED repeats a run's random choices, but not its timing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ABORTED = 5  # One in this many transactions is first written and aborted.
 
 
 class Copy:
-    """A query that is restarted whenever it has failed, as an operator would do."""
+    """A query that is restarted whenever it fails, as an operator would restart it."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -115,7 +115,7 @@ def test_each_record_is_written_once_whatever_is_killed(
 
 
 def filled(bootstrap: str, topic: str) -> None:
-    """Writes RECORDS committed records. Every fifth transaction is written twice, and is aborted the first time."""
+    """Writes RECORDS committed records. Every fifth transaction is written twice and aborted the first time."""
     with Producer(bootstrap_servers=bootstrap, transactional_id="filler") as producer:
         producer.init_transactions()
         for number, first in enumerate(range(0, RECORDS, PER_TRANSACTION)):
@@ -141,7 +141,7 @@ def kill(victim: str, copy: Copy, cluster: Cluster, broker: Broker, rng: random.
         case "driver":
             copy.restart()
         case "executor":
-            with suppress(ProcessLookupError, IndexError):  # The executor may have ended in the meantime.
+            with suppress(ProcessLookupError, IndexError):  # The executor may have exited in the meantime.
                 os.kill(rng.choice(cluster.executors()), signal.SIGKILL)
         case "broker":
             broker.kill9()

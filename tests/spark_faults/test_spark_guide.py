@@ -10,7 +10,7 @@ from tests.support.spark_session import AVRO_JARS
 
 PAGE = blocks("docs/using-spark.md")
 TIMEOUT_S = 900
-# By default a shuffle has 200 tasks, and each task starts Python workers, which is slow.
+# By default, a shuffle has 200 tasks. Each task starts Python workers, which is slow.
 DEFAULTS = "spark.sql.shuffle.partitions 2\nspark.ui.enabled false\n"
 
 

@@ -43,7 +43,7 @@ def serializers(kind: str, schema: Schema) -> tuple[Any, Any]:
     if kind == "JSON":
         text = Schema(schema.schema_str, "JSON", schema.references)
         return JSONSerializer(text, client, conf=latest), JSONDeserializer(text, schema_registry_client=client)
-    # The serializer registers the schema as a descriptor in base64. It registers imported schemas under their file
+    # The serializer registers the schema as a base64-encoded descriptor. It registers imported schemas under their file
     # names.
     return ProtobufSerializer(Order, client), ProtobufDeserializer(Order)
 

@@ -1,5 +1,4 @@
-"""Tests groups that change their protocol, and groups that are loaded from the log
-(docs/spec/consumer-groups.md#s15-6)."""
+"""Tests groups that change their protocol, and groups loaded from the log (docs/spec/consumer-groups.md#s15-6)."""
 
 import pytest
 
@@ -284,9 +283,9 @@ def test_scenario_094_a_classic_member_takes_the_place_of_a_live_consumer_one() 
 
 
 def last_consumer_member(scene: ConsumerScene) -> str:
-    """Creates a group with two members: N, which is static and uses the consumer protocol, and a classic member.
+    """Creates a group with two members: N, a static member that uses the consumer protocol, and a classic member.
 
-    Each member owns its final assignment. Returns the id of the classic member.
+    Each member owns its final assignment. Returns the classic member's id.
     """
     scene.member("N", "T6", instance="ni")
     scene.advance(scene.cluster.defaults["consumer.assignment.interval.ms"])
