@@ -66,8 +66,8 @@ log = logging.getLogger("odradek.broker")
 
 OFFERED = OfferedVersions(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
-# Each thread holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES. Further batches wait for a free
-# thread.
+# Each thread holds the decompressed records of one batch, up to DECOMPRESSED_LIMIT_BYTES. Further batches wait for a
+# free thread.
 DECOMPRESSION_THREADS = 2
 HOUSEKEEPING_AFTER_MS = 500  # delay before housekeeping starts, so that its import does not slow down requests
 # The host advertised to clients if no host is configured, because Odradek usually runs on the same machine as its
@@ -160,8 +160,8 @@ class Broker:
     def open(self, ports: Mapping[str, int]) -> None:
         """Opens the data directory, the metadata log and the partitions.
 
-        `ports` maps each listener's name to the port that it is bound to. If opening fails, everything is undone before
-        CannotStart, OSError or KafkaError is raised.
+        `ports` maps each listener's name to the port that it is bound to. If opening fails, everything is rolled back
+        before CannotStart, OSError or KafkaError is raised.
         """
         for _ in self.opening(ports):
             pass
@@ -234,8 +234,8 @@ class Broker:
         if threads and not self.is_alone:
             await asyncio.to_thread(join, threads)
         join(threads)
-        # The results of jobs in threads are handled in several turns of the loop if there are many. A result may start
-        # another job: when a sync ends, the next waiting partition is synced.
+        # If many thread jobs have finished, the loop handles their results over several turns. A result may start
+        # another job: when a sync finishes, the next waiting partition is synced.
         while not all(pool.is_idle for pool in pools):
             await asyncio.sleep(0)
         if not keeps_data:
@@ -260,7 +260,7 @@ class Broker:
         """Drops the broker's references to its parts. Called some time after `close`.
 
         The broker and its parts refer to one another. Without this call, only a garbage collection could free the
-        parts, and a collection would pause the other brokers of this process. Does nothing while a task of the broker
+        parts, and a collection would pause the other brokers in this process. Does nothing while a task of the broker
         is still running.
         """
         if not self._tasks:
@@ -332,7 +332,7 @@ class Broker:
 
     @property
     def is_settled(self) -> bool:
-        """True if the broker has no work in progress, apart from requests that wait for clients or for time to pass."""
+        """True if the broker has no work in progress, apart from requests waiting for clients or for time to pass."""
         threads = (self.workers, self.codec_thread, self._decompression_threads, self._sync_threads)
         return self._loading == 0 and all(each.is_idle for each in threads)
 

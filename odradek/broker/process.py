@@ -35,7 +35,7 @@ __all__ = ["CannotStart", "InitialControl", "serve"]
 
 log = logging.getLogger("odradek")
 
-# Garbage collection thresholds of the three generations, in objects for the youngest generation and in collections for
+# Garbage collection thresholds for the three generations, in objects for the youngest generation and in collections for
 # the others. A collection visits the live objects that were created since the previous collection, which takes 0.1 to
 # 0.2 µs for each object. It visits up to 5,000 objects, and every sixth time up to 30,000. A full collection would
 # happen after 30 million new objects.
@@ -52,8 +52,8 @@ class InitialControl:
     """The initial control settings of the process's default cluster.
 
     rules    a JSON or YAML file with one fault rule or a list of rules
-    seed     the seed of odd responses
-    emulate  the release of Kafka to emulate
+    seed     the seed for odd responses
+    emulate  the Kafka release to emulate
     """
 
     rules: Path | None = None
@@ -129,7 +129,7 @@ def serve(
     ready_note  text to print after the ready line; {node_id} is replaced by the broker's id
     record      a file that is overwritten with a recording of the requests and responses
     control     the initial control settings; they apply only if the control interface is enabled
-    seed        the plan of the objects to create before the broker accepts clients
+    seed        the plan for the objects to create before the broker accepts clients
     raises      CannotStart, or OSError if the disk fails or the ready file cannot be written
     """
     loop = new_event_loop()
@@ -168,7 +168,7 @@ async def _serve(
         stop_requested.set()
 
     on_stop(loop, on_signal)
-    allow_many_open_files()  # each log to which records are written keeps a file open
+    allow_many_open_files()  # each log that receives records keeps a file open
     recorder = None if record is None else _recorder(record, loop)
     clusters: Clusters | None = None
     prepare = None if seed is None else _applying(seed)

@@ -72,7 +72,7 @@ class ServingBroker:
 
         time             the broker's clock and timers; None for the system's clock and timers
         add_routes       adds pages to the HTTP port
-        make_connection  creates a `Connection` or an object of a derived class
+        make_connection  creates an instance of `Connection` or of a subclass
         is_alone         whether the process runs only this broker, so that this broker also monitors the loop
         disk             the disk with the data directory; None for the system's disk
         prepare          called with the opened broker before it accepts clients
@@ -101,8 +101,8 @@ class ServingBroker:
         self._prepare = prepare
 
     async def start(self) -> None:
-        """Starts the broker and accepts clients. If starting fails, everything is undone before CannotStart, OSError or
-        KafkaError is raised."""
+        """Starts the broker and accepts clients. If starting fails, everything is rolled back before CannotStart,
+        OSError or KafkaError is raised."""
         broker = self.broker
         config = broker.config
         # Opening the directory removes its mark of a clean shutdown. The settings and ports are checked first, so that

@@ -167,7 +167,7 @@ class ConnectionInfo:
     reads: int = 0  # number of reads; requests that arrive in one read were sent before any of them was answered
     got_all_responses: bool = False  # whether all responses had been sent when the peer half-closed the connection
     owner: object | None = field(default=None, repr=False, compare=False)  # the connection while it is open
-    # Returns the number of bytes of responses that have not been sent.
+    # Returns the number of unsent response bytes.
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
     transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # the TCP transport
     # file descriptor of the connection's socket, or None until it is needed

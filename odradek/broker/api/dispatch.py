@@ -67,7 +67,7 @@ class FastPath(Protocol):
 
 
 class MakePendingRequest(Protocol):
-    """The class `PendingRequest`, or a subclass with the same parameters."""
+    """The class `PendingRequest`, or a subclass with the same constructor parameters."""
 
     def __call__(
         self,
@@ -139,7 +139,7 @@ class Route(Generic[B]):
 
 
 class PendingRequest(RequestContext, Generic[B]):
-    """A request that has not been answered yet, with everything that is needed to answer it."""
+    """A request that has not been answered yet, with everything needed to answer it."""
 
     __slots__ = ("_chunks", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
@@ -347,7 +347,7 @@ class Dispatcher(Generic[B]):
         self.now_ms = clock.now_ms
         self.workers: Workers | None = None  # None if long requests are decoded on the loop
         self.throttling: MeteredRequests | None = None  # None while no client quota is configured
-        # Called with requests that took LONG_S or longer.
+        # Called for requests that took LONG_S or longer.
         self.on_long_request: Callable[[ApiKey, float], None] = lambda api_key, time_s: None
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by API and code
         self._handler_of = handler_of
@@ -454,8 +454,8 @@ class Dispatcher(Generic[B]):
         return error_answer(error, request, context)
 
     def count_failure(self, error: Exception, request: Message, context: RequestContext) -> None:
-        """Counts the error of a request that failed as a whole and logs the error if it is a bug. Raises a
-        CloseConnection error again instead of counting it."""
+        """Counts the error of a request that failed as a whole and logs the error if it is a bug. Re-raises
+        CloseConnection instead of counting it."""
         from odradek.broker.api.error_replies import code_of
 
         match error:

@@ -3,8 +3,8 @@
 These places are derived from the schemas. A response has the code either at its top level, or in each element of an
 array that corresponds to an array of the request. The elements of the response repeat the names of the request's
 elements. Exceptions are in the tables of `odradek.protocol.api_facts` and at the end of this file. The result mirrors
-`getErrorResponse` of Kafka 4.3.1's request classes, as observed. Errors of individual partitions or groups are not
-built here; they are part of a handler's response.
+the observed results of `getErrorResponse` in Kafka 4.3.1's request classes. Errors of individual partitions or groups
+are not built here; they are part of a handler's response.
 """
 
 from collections.abc import Mapping
@@ -59,8 +59,8 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
 
 
 def partition_errors(api_key: ApiKey, version: int, request: Message, code: ErrorCode) -> Message:
-    """Builds a response with `code` for each partition of the request, even if the API has a field for an error of the
-    whole request."""
+    """Builds a response with `code` for each partition of the request, even if the API has a field for an error that
+    applies to the whole request."""
     response = _reply_for(api_key, version, fills_nested=True).build(request, code.value, None)
     assert isinstance(response, Message)
     return response

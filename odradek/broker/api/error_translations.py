@@ -58,8 +58,8 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     (LOG_WRITERS, 0, LAST, (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR), E.NOT_COORDINATOR, "#s2-7"),
     (LOG_WRITERS, 0, LAST, (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE), E.UNKNOWN_SERVER_ERROR, "#s2-7"),
 
-    # The sender of WriteTxnMarkers expects the codes of a partition leader, after which the sender looks up the leader
-    # again and retries.
+    # The sender of WriteTxnMarkers expects the error codes of a partition leader; it then looks up the leader again and
+    # retries.
     ((Receiver.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),
 
     # Every client retries after NOT_ENOUGH_REPLICAS without requesting metadata. Only clients that rely on the broker

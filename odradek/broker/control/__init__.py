@@ -3,7 +3,7 @@
 clusters/   creates, restarts and deletes brokers, with their directories, checkpoints, listeners and emulated releases
 nodes/      the nodes of a cluster, and the partitions that each of them leads
 faults/     rules that delay, hold, change, refuse or lose requests, responses and steps of the broker
-odd/        responses that the protocol allows, but that Kafka rarely sends
+odd/        responses that the protocol allows but Kafka rarely sends
 recording/  records the exchanges of clients, either the most recent ones in memory or all of them in a file
 presets/    calls that bring a cluster into a rare state
 http/       the calls below /control/v1

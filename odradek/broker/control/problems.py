@@ -9,7 +9,7 @@ from difflib import get_close_matches
 class Problem(Exception):
     """An error that the control interface returns as a problem document.
 
-    field    path of the wrong field in the body, or None if the error is not about a field
+    field    path of the invalid field in the body, or None if the error is not about a field
     allowed  the allowed values of the field
     """
 

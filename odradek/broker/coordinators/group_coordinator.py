@@ -98,7 +98,7 @@ class CoordinatorSettings:
 
 
 def _ignore_end(group_id: str, result: object = None) -> None:
-    """Ignores the end of a topic search or a computation. Replaces the real callback once the coordinator has
+    """Does nothing when a topic search or a computation finishes. Replaces the real callback once the coordinator has
     stopped."""
 
 
@@ -175,7 +175,7 @@ class GroupCoordinator:
         """Stops the coordinator. Waiting requests fail with NOT_COORDINATOR."""
         self._scans.stop()
         self.shards.unload()
-        # The searches and computations must not refer to this object any more, so that it is freed without the garbage
+        # The searches and computations must no longer refer to this object, so that it can be freed without the garbage
         # collector.
         self._cluster.when_found(_ignore_end)
         self._cluster.when_computed(_ignore_end)
@@ -226,8 +226,8 @@ class GroupCoordinator:
             shard.submit_maintenance(lambda core, _: core.forget_topic(topic, topic_id))
 
     def _topics_found(self, group_id: str) -> None:
-        """Called when the search for topics that match a group's regular expressions has ended. Lets the group use the
-        result, unless its partition has been unloaded or deleted in the meantime."""
+        """Called when the search for topics that match a group's regular expressions has finished. Lets the group use
+        the result unless its partition has been unloaded or deleted in the meantime."""
         with suppress(KafkaError):
             shard = self.shard_for(group_id)
             if shard.is_loaded:
@@ -236,7 +236,7 @@ class GroupCoordinator:
         self._cluster.forget_search(group_id)
 
     def _target_computed(self, group_id: str, computed: ComputedTarget) -> None:
-        """Called when the computation of a large group's target has ended. Records the result if the group can still
+        """Called when the computation of a large group's target has finished. Records the result if the group can still
         use it."""
         with suppress(KafkaError):  # The topic, and with it all groups, may have been deleted.
             self.shard_for(group_id).submit_maintenance(

@@ -1,8 +1,8 @@
 """Creates a broker's coordinators when they are first needed. Their modules are a third of the code that a broker would
 otherwise import at startup.
 
-If a coordinator's topic exists, the coordinator is created as soon as the broker listens. Otherwise the first request
-that needs the coordinator creates it.
+If a coordinator's topic exists, the coordinator is created as soon as the broker is listening. Otherwise the first
+request that needs the coordinator creates it.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ OnSynced = Callable[[KafkaError | None], None]
 
 class PartitionSync(Protocol):
     def sync(self, partitions: Collection[TopicPartition], then: OnSynced) -> None:
-        """Calls `then` once the current contents of these partitions survive a power failure, which can be immediately,
-        or with the first error. A deleted partition is treated as synced."""
+        """Calls `then` once the current contents of these partitions would survive a power failure (possibly
+        immediately), or with the first error. A deleted partition is treated as synced."""
 
 
 class LocalPartitionSync:
@@ -49,7 +49,7 @@ class LocalPartitionSync:
 
 class SyncCounter:
     """Counts the syncs in progress. The count starts at one, so that it cannot reach zero before the caller has started
-    all syncs. After the last start, the caller must call `sync_ended` once more."""
+    all syncs. After starting the last sync, the caller must call `sync_ended` once more."""
 
     def __init__(self, then: OnSynced) -> None:
         self._then = then

@@ -1,8 +1,8 @@
 """Producer ids for idempotent and transactional producers, allocated from the metadata log in blocks of 1,000.
 
-A block is durable in the metadata log before its first id is used, and a restart discards the rest of the block.
-Therefore no id is used twice, and one record is enough for a thousand producers. If no block can be allocated, requests
-fail with COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, because all clients retry after this error.
+A block is durable in the metadata log before its first id is used, and a restart discards the rest of the block, so no
+id is used twice. One record is enough for a thousand producers. If no block can be allocated, requests fail with
+COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, because all clients retry after this error.
 """
 
 from collections import deque

@@ -191,8 +191,8 @@ class Shard(Generic[C]):
         self._follow_ups.add(turn)
 
     def submit_maintenance(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
-        """Runs a turn that no client waits for. Returns whether the turn was run and its records are in the log. If the
-        records cannot be written, logs a warning and does not retry."""
+        """Runs a turn that no client is waiting for. Returns whether the turn was run and its records are in the log.
+        If the records cannot be written, logs a warning and does not retry."""
         if self._core is None:
             return False
         now_ms = self._clock.now_ms()
@@ -388,7 +388,7 @@ class Shard(Generic[C]):
 
     def _arm(self, key: Hashable, delay_ms: float | None) -> None:
         """Arms a timer, or disarms it if the delay is None. Postponing a timer, as every heartbeat does, only changes
-        its due time. When the timer wakes early, it is armed again."""
+        its due time. If the timer wakes early, it is armed again."""
         armed = self._armed.get(key)
         if delay_ms is not None:
             due_ms = self._timers.monotonic_ms() + delay_ms
@@ -433,7 +433,7 @@ class Shard(Generic[C]):
 
 def _retry(action: Callable[[], None]) -> Scan:
     """Returns an action that retries a failed write. A test that advances its clock does not trigger the retry, because
-    a later time on the clock would not remove the cause of the failure."""
+    advancing the clock would not remove the cause of the failure."""
     return Scan(action, RETRY_TIMER_MS, _no_due_time)
 
 

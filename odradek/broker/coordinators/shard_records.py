@@ -97,8 +97,8 @@ class ReplayTarget(Protocol):
 
 
 async def replay_log(log: ShardLog, form: RecordFormat, core: ReplayTarget) -> None:
-    """Replays the entire log into a core, with breaks in which the event loop can do other work. Raises
-    MalformedMessage if a batch cannot be decoded, or KafkaError if the log cannot be read."""
+    """Replays the entire log into a core, with breaks so that the event loop can do other work. Raises MalformedMessage
+    if a batch cannot be decoded, or KafkaError if the log cannot be read."""
     since_break = 0
     async for data in log.read():
         for position, header in batches(data):

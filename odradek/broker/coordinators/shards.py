@@ -69,9 +69,8 @@ class Shards(Generic[C, L]):
         """Opens the partitions of the topic. Empty partitions can be used immediately. Requests for other partitions
         fail with COORDINATOR_LOAD_IN_PROGRESS until the partitions are loaded.
 
-        Also called after partitions have been added. As in Kafka, keys keep their partitions until the next start of
-        the broker. After a restart, keys are looked up in other partitions, so partitions should not be added to
-        internal topics.
+        Also called after partitions have been added. As in Kafka, keys keep their partitions until the broker restarts.
+        After that, keys are looked up in other partitions, so partitions should not be added to internal topics.
         """
         if self._partition_count is None:
             self._partition_count = partition_count
@@ -202,7 +201,7 @@ def _pass_over(shard: object) -> None:
 
 
 class Scans:
-    """The periodic actions of a coordinator, which end when the coordinator stops."""
+    """A coordinator's periodic actions, which end when the coordinator stops."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers

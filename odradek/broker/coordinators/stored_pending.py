@@ -1,7 +1,7 @@
 """Searches the files of `__share_group_state` for acknowledgements that are pending in transactions.
 
-The search runs before the logs are opened, when a broker first starts on the directory of an older Odradek that did not
-have odradek.share.transactions yet (ADR 35).
+The search runs before the logs are opened, when a broker first starts on the directory of an older Odradek without
+odradek.share.transactions (ADR 35).
 """
 
 from __future__ import annotations

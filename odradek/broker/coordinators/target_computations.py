@@ -1,6 +1,6 @@
 """Computes the target assignments of large groups in slices.
 
-A member can send a topology of any size, and assigning many tasks takes a long time. Therefore the broker handles other
+A member can send a topology of any size, and assigning many tasks takes a long time, so the broker handles other
 requests during the computation. Only one target is computed at a time, to limit the memory that computations use.
 """
 
@@ -41,13 +41,13 @@ class TargetComputations:
         self._max_unsliced = max_unsliced
         self._run = Tasks().run if run is None else run
         self._notify: Callable[[str, Any], None] = _ignore_result
-        # by group, in the order of the requests; the first computation is running
+        # by group, in the order of the requests; only the first computation is running
         self._steps: dict[str, Steps[Any]] = {}
         self._is_running = False
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """Registers a callback, which is called with the group's id and the result at the end of each computation for
-        which `compute` has returned None."""
+        """Registers a callback, which is called with the group's id and the result when a computation finishes for
+        which `compute` returned None."""
         self._notify = notify
 
     def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:

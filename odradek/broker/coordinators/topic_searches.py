@@ -52,7 +52,7 @@ class SearchResult(NamedTuple):
 
 
 class TopicSearch:
-    """The comparison of one expression with all topics. `users` is the number of group searches that wait for its
+    """The comparison of one expression with all topics. `users` is the number of group searches waiting for its
     result."""
 
     __slots__ = ("result", "steps", "users")
@@ -70,7 +70,7 @@ class TopicSearch:
 
 
 class Search:
-    """The search of one group. `result` is None until the search has ended."""
+    """One group's topic search. `result` is None until the search has finished."""
 
     __slots__ = ("group_id", "may_see", "regexes", "result", "steps")
 
@@ -116,8 +116,8 @@ class TopicSearches:
         self._costly: dict[str, None] = {}
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers a callback, which is called with the group's id at the end of each search for which `find` has
-        returned None."""
+        """Registers a callback, which is called with the group's id when a search finishes for which `find` returned
+        None."""
         self._notify = notify
 
     def check_cost(self, regex: str) -> None:
@@ -155,7 +155,7 @@ class TopicSearches:
         return None
 
     def forget(self, group_id: str) -> None:
-        """Abandons the search of a group; see `ClusterView.forget_search`."""
+        """Abandons a group's topic search; see `ClusterView.forget_search`."""
         self._searches.pop(group_id, None)
 
     @property
@@ -177,7 +177,7 @@ class TopicSearches:
         self._task = None
 
     def _steps_of(self, search: Search) -> Iterator[None]:
-        """Continues a search for one round, or until it has ended or is no longer needed."""
+        """Continues a search for one round, or until it has finished or is no longer needed."""
         steps = search.steps
         assert steps is not None, "a search gets its steps when it is created"
         for _ in range(STEPS_PER_ROUND):
@@ -282,4 +282,4 @@ class TopicSearches:
 
 
 def _ignore_end(group_id: str) -> None:
-    """Ignores the end of a search. Used until `when_found` registers a callback."""
+    """Does nothing when a search finishes. Used until `when_found` registers a callback."""

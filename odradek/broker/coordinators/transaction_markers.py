@@ -264,7 +264,7 @@ class MarkerRounds:
         """Creates an empty collection of rounds for one `__transaction_state` partition.
 
         exists  returns whether the metadata contains a partition; a deleted partition needs no marker
-        inputs  creates the `DecisionInputs` of a decision from the current time
+        inputs  creates the `DecisionInputs` for a decision from the current time
         """
         self.name = name
         self.writer = writer

@@ -87,7 +87,7 @@ class IssuedCertificates:
 
 @dataclass(frozen=True, slots=True)
 class ListenersAndUsers:
-    """The listeners and users of one cluster. A user's password is valid for every SASL mechanism of every listener."""
+    """The listeners and users of one cluster. A user's password is valid for every SASL mechanism on every listener."""
 
     listeners: tuple[ChosenListener, ...] = (ChosenListener("PLAINTEXT"),)
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -145,7 +145,8 @@ class ListenersAndUsers:
             yield f"{mechanism.lower()}.sasl.jaas.config", module
 
     def scram_decision(self, image: MetadataImage) -> Steps[Decision[None]]:
-        """Decides which metadata records store the users' passwords, for each SCRAM mechanism that is offered."""
+        """Creates the metadata records that store the users' passwords for each SCRAM mechanism that a listener
+        offers."""
         offered = {mechanism for one in self.listeners for mechanism in one.mechanisms} & SCRAM_MECHANISMS.keys()
         records = []
         for name in sorted(offered):

@@ -54,10 +54,10 @@ log = logging.getLogger("odradek.clusters")
 DEFAULT = "default"
 MAX_CLUSTERS = 2000
 MAX_CHECKPOINTS = 100  # maximum number of checkpoints per cluster
-CLOSED_BROKERS_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have ended
-RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that end during the delay
-# Delay before the parts of a closed broker are released, because callbacks of its connections may still run. After the
-# same delay again, the broker object should have been freed.
+CLOSED_BROKERS_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have stopped
+RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that stop during the delay
+# Delay before the parts of a closed broker are released, because callbacks of its connections may still run. After a
+# second delay of the same length, the broker object should have been freed.
 RELEASE_DELAY_MS = 500
 CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
 REGISTRY_PORT = "odradek.schema.registry.port"
@@ -93,7 +93,7 @@ class Cluster:
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     copied_states: CopiedLogStates = field(
         default_factory=dict
-    )  # states of the logs in copied files, so that the next start need not read them
+    )  # log states of the copied files, so that the next start need not read the logs
     is_cut_off: bool = False  # whether a crash in progress has already disconnected the clients
     lease: TimerHandle | None = None
     ttl_s: int | None = None
@@ -101,7 +101,7 @@ class Cluster:
     preset_clients: list[InProcessClient] = field(default_factory=list)
     token: str = field(default_factory=token_urlsafe)  # authorizes calls to this cluster only
     disk: ChangeTrackingDisk = field(default_factory=ChangeTrackingDisk)
-    end: str | None = None  # reason why the cluster has ended or is being ended; None while it exists
+    end: str | None = None  # reason why the cluster is gone or being removed; None while it exists
 
     @property
     def running(self) -> ServingBroker:
@@ -129,14 +129,14 @@ class Cluster:
         return self.serving is None and self.changing.locked()
 
     def require_there(self) -> None:
-        """Raises Problem with the reason if the cluster has ended."""
+        """Raises Problem with the reason if the cluster no longer exists."""
         if self.end is not None:
             raise Problem(404, f"cluster {self.id} no longer exists: {self.end}")
 
     @asynccontextmanager
     async def change(self) -> AsyncIterator[None]:
-        """Lets only one call at a time change the cluster. Raises Problem if the cluster ended while the call waited
-        for its turn."""
+        """Lets only one call at a time change the cluster. Raises Problem if the cluster was removed while the call
+        waited for its turn."""
         async with self.changing:
             self.require_there()
             yield
@@ -189,8 +189,8 @@ class Clusters:
     ) -> None:
         """Creates an empty collection of clusters.
 
-        return_memory  returns freed memory to the kernel; called after many brokers have ended
-        copy           copies the files of a cluster; tests replace it with a function that fails
+        return_memory  returns freed memory to the kernel; called after many brokers have stopped
+        copy           copies a cluster's files; tests replace it with a function that fails
         """
         self._loop = loop
         self._return_memory = return_memory
@@ -200,7 +200,7 @@ class Clusters:
         self._numbers = 0
         self._copies = count(1)
         self._objects = FrozenObjects()
-        self._released_brokers = 0  # number of brokers that have ended since memory was last returned
+        self._released_brokers = 0  # number of brokers that have stopped since memory was last returned
         self._root: Path | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -325,8 +325,7 @@ class Clusters:
         await self._remove_cluster(cluster)
 
     async def crash(self, name: str) -> None:
-        """Ends the broker, and leaves its files as `kill -9` would, with all data that was written but without buffered
-        data.
+        """Kills the broker and leaves its files as `kill -9` would: with all written data but without buffered data.
 
         Raises Problem if the files cannot be copied. The broker then continues to run, unless clients were already
         disconnected. In that case, the broker is stopped cleanly and can be restarted.
@@ -356,8 +355,8 @@ class Clusters:
         return cluster
 
     async def checkpoint(self, name: str, mark: str) -> None:
-        """Copies the files of a cluster as the checkpoint `mark`, which replaces any older checkpoint of that name.
-        Raises Problem."""
+        """Copies a cluster's files as the checkpoint `mark`, which replaces any older checkpoint of that name. Raises
+        Problem."""
         cluster = self.get(name)
         if len(cluster.checkpoints) >= MAX_CHECKPOINTS:
             raise Problem(
@@ -485,7 +484,7 @@ class Clusters:
     async def _copy_files(
         self, cluster: Cluster, to: Path, *, flushes: bool = True, and_then: Callable[[], None] = nothing_more
     ) -> Checkpoint:
-        """Copies the files of a cluster, in the state that they have in a single turn of the event loop.
+        """Copies a cluster's files as they are at a single turn of the event loop.
 
         If the copy fails, it is removed, and Problem is raised.
 

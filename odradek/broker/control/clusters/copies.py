@@ -69,10 +69,10 @@ async def copy(
     changed: Callable[[], list[str]] = list,
     and_then: Callable[[], None] = nothing_more,
 ) -> None:
-    """Copies a directory, without its lock file, in the state that it had at a single moment. Raises OSError.
+    """Copies a directory, without its lock file, as it was at a single moment. Raises OSError.
 
-    First, a thread copies all files. Then, in one turn of the event loop, the files that have changed during the copy
-    are opened at their current size. Finally, a thread copies these files again.
+    First, a thread copies all files. Then, in one turn of the event loop, the files that changed during the copy are
+    opened at their current size. Finally, a thread copies these files again.
 
     changed   returns the paths of files and folders that may have changed since `copy` was called; called in the turn
               in which the files are opened
@@ -90,7 +90,7 @@ async def copy(
 
 
 class _ChangedFiles:
-    """Files and folders that have changed during a copy, and must be written or removed afterwards."""
+    """Files and folders that changed during a copy and must be written or removed afterwards."""
 
     def __init__(self, directory: str, to: str) -> None:
         self._directory = directory

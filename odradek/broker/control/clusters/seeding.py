@@ -39,8 +39,7 @@ async def parse_seed(value: object, topics: Container[str]) -> SeedPlan:
 
 
 async def seed_cluster(cluster: Cluster, plan: SeedPlan) -> None:
-    """Adds everything in the seed that the cluster does not have yet. Raises Problem; anything added before the error
-    remains."""
+    """Adds everything in the seed that the cluster lacks. Raises Problem; anything added before the error remains."""
     # Imported here because most clusters have no seed.
     from odradek.broker.seeds.applying import apply_seed
     from odradek.seeds.plan import SeedError

@@ -1,5 +1,5 @@
-"""The faults of one cluster: the rules and odd responses that a test has chosen. Applies them to the cluster's running
-broker.
+"""The faults of one cluster: the rules and odd responses that a test has chosen. `Faults` applies them to the cluster's
+running broker.
 
 `rules.py` chooses the action of a rule. While a cluster has rules for requests, `FaultyRequests` sits between the
 connections and the dispatcher. A broker without control does not use this module.
@@ -32,8 +32,8 @@ REQUEST_POINTS = REPLY_POINTS | {Point.ACCEPTED}
 
 
 class Faults:
-    """The fault rules and odd responses of one cluster, with which a test changes requests and steps. Also records the
-    cluster's exchanges."""
+    """The fault rules and odd responses that a test uses to change the requests and steps of one cluster. Also records
+    the cluster's exchanges."""
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
         """Creates an empty set of faults for a cluster.

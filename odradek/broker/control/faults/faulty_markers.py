@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 def faulty_round(plain: type[MarkerRound]) -> Callable[[Rules, MarkerRounds, PendingMarkers], MarkerRound]:
     """Returns a subclass of `plain` that applies rules.
 
-    All clusters share this class. A class refers to itself, so with a class per cluster, deleted clusters would leave
-    garbage that only the cycle collector frees.
+    All clusters share this class. A class refers to itself, so if each cluster had its own class, deleted clusters
+    would leave garbage that only the cycle collector can free.
     """
 
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
@@ -72,7 +72,7 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Rules, MarkerRounds, Pen
             """Takes over the retries of the missing markers if rules will refuse all of these markers until the rules
             are removed.
 
-            This round retries as often as the coordinator would. When a test moves the clock ahead, these attempts are
+            This round retries as often as the coordinator would. When a test advances the clock, these attempts are
             skipped, since all of them would be refused.
             """
             super().report_unfinished(done)
@@ -143,7 +143,7 @@ class FaultyMarkers:
         self._plain = plain
         self._rules = rules
         self._held: dict[MarkerKey, HeldMarker] = {}
-        # Markers that were released, but are not written yet. Rules do not act on retries of these markers.
+        # Markers that have been released but not yet written. Rules do not act on retries of these markers.
         self._released: set[MarkerKey] = set()
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:

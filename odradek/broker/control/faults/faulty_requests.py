@@ -133,7 +133,7 @@ class FaultyExchange:
     """A request that rules may act on.
 
     The request passes through these states: received → (pause) → dispatched → applied → (pause) → replying → (pause) →
-    answered. A pause is a delay or a hold of a rule.
+    answered. A pause is a rule's delay or hold.
     """
 
     overlapping_key = None

@@ -135,7 +135,7 @@ def parse_rule(value: object, name: str) -> Rule:
 
 
 def rule_as_json(rule: Rule) -> dict[str, object]:
-    """Formats a rule with the numbers of its matches and hits."""
+    """Formats a rule, including its match and hit counts."""
     fields = {**rule.source, "name": rule.name, "at": rule.at.value, "matched": rule.matched, "hits": rule.hits}
     if "when" in rule.match:
         fields["match"] = {**mapping(rule.source["match"], "match"), "when": _condition_as_json(rule.match["when"])}

@@ -30,7 +30,7 @@ class Point(Enum):
     ACCEPTED = "accepted"  # a connection is accepted; it has sent no request yet
     RECEIVED = "received"  # a request is received, but not handled yet
     APPLIED = "applied"  # a request is handled, but not answered yet
-    REPLYING = "replying"  # the final response, with the changes by other rules, is about to be sent
+    REPLYING = "replying"  # the final response, including changes made by other rules, is about to be sent
     VERIFIED = "verified"  # the coordinator has verified a transaction, but its records are not written yet
     PREPARED = "prepared"  # the decision about a transaction is in the log, but no marker is sent yet
     MARKER = "marker"  # before the marker of a transaction is written to a partition
@@ -254,13 +254,13 @@ class Holds:
         ]
 
     def release(self, name: str) -> ReleaseResult:
-        """Releases everything that waits at this hold."""
+        """Releases everything waiting at this hold."""
         waiting = self._waiting.pop(name, {})
         answers = [each.resume() for each in waiting.values()]
         return ReleaseResult(len(waiting), [each for each in answers if each is not None])
 
     def end(self) -> None:
-        """Ends all holds because the broker stops.
+        """Ends all holds because the broker is stopping.
 
         Steps that the broker repeats after its next start are forgotten; all other waiters are released.
         """
@@ -271,7 +271,7 @@ class Holds:
 
 
 class Rules:
-    """The rules of one cluster, and the requests, markers and steps that wait at the rules' holds.
+    """The rules of one cluster, and the requests, markers and steps waiting at the rules' holds.
 
     by_name  the rules in the order in which they were added
     """
@@ -324,7 +324,7 @@ class Rules:
             resume()
 
     def release(self, name: str) -> ReleaseResult:
-        """Releases everything that waits at this hold. Raises Problem if neither a rule nor a waiter uses the hold."""
+        """Releases everything waiting at this hold. Raises Problem if neither a rule nor a waiter uses the hold."""
         declared = {rule.do.hold for rule in self.by_name.values() if rule.do.hold is not None}
         names = declared | self.holds.counts().keys()
         if name not in names:
@@ -334,7 +334,7 @@ class Rules:
     def remove(self, name: str | None) -> tuple[list[Rule], Sequence[Deferred[None]]]:
         """Removes a rule, or all rules if `name` is None. Raises Problem if there is no rule of this name.
 
-        If no other rule uses the hold of a removed rule, everything that waits at the hold is released. Returns the
+        If no other rule uses the hold of a removed rule, everything waiting at the hold is released. Returns the
         removed rules, and Deferreds that resolve when the effects of these releases are complete.
         """
         if name is not None and name not in self.by_name:

@@ -19,8 +19,8 @@ LARGE_CHARS: Final = 64 * 1024  # longer bodies, such as those with a seed, are 
 
 
 class PatientDecoder(json.JSONDecoder):
-    """Parses JSON in Python, so that other threads can run during the parsing. The decoder in C blocks the interpreter
-    until it has finished. While it decoded a megabyte of small objects, no cluster of the process could respond for
+    """Parses JSON in Python, so that other threads can run during the parsing. The C decoder blocks the interpreter
+    until it has finished: decoding a megabyte of small objects kept all clusters in the process from responding for
     more than 50 ms."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Streams a recording over HTTP while it is being made, for a judge that runs in a separate process.
+"""Streams a recording over HTTP while it is being made, for a judge running in a separate process.
 
 Nothing is recorded without a reader. At most MAX_UNREAD_BYTES are buffered for a reader. If the reader is too slow, the
 stream reports this and ends, because a gap in the recording would make the judge accuse clients wrongly.
@@ -83,7 +83,7 @@ async def send_recording(
     cluster: Cluster, request: web.Request, headers: Mapping[str, str], is_there: Callable[[], bool]
 ) -> web.StreamResponse:
     """Answers a request with a recording that lasts until the reader disconnects or is too slow, or until the cluster
-    ends. Raises Problem.
+    is removed. Raises Problem.
 
     With `?records=false`, only the headers of large record batches are recorded, since the judge's rules do not read
     records.
@@ -120,7 +120,7 @@ async def pass_on(
     check_interval_s: float = CHECK_INTERVAL_S,
 ) -> None:
     """Passes blocks from the recorder to the reader until the reader disconnects or is too slow, or until the cluster
-    ends."""
+    is removed."""
     while is_read():
         blocks = await unread.wait_for_blocks(check_interval_s)
         if blocks:

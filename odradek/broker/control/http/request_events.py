@@ -3,9 +3,9 @@
 The only buffer is the ring of recent exchanges. A reader that is too slow receives an event with the number of
 exchanges that it missed.
 
-Exchanges can complete out of order. Therefore the id of an event is not the number of its exchange, but the highest
-number up to which all exchanges have been sent. A reader that reconnects with this id misses no exchange that is still
-in the ring, and may receive some of them twice.
+Exchanges can complete out of order. An event's id is therefore the highest number up to which all exchanges have been
+sent, not the number of its own exchange. A reader that reconnects with this id misses no exchange that is still in the
+ring, and may receive some of them twice.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def send_requests(
     headers: Mapping[str, str],
     is_there: Callable[[], bool],
 ) -> web.StreamResponse:
-    """Answers a request with events until the reader disconnects or the cluster ends. Raises Problem."""
+    """Answers a request with events until the reader disconnects or the cluster is removed. Raises Problem."""
     exchanges.require()
     if exchanges.readers >= MAX_READERS:
         raise Problem(

@@ -167,7 +167,7 @@ class Routes:
         return self._clusters.get(request.match_info.get("id", DEFAULT))
 
     async def recording(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
-        """Streams all exchanges that follow, in the format of `odradek serve --record`.
+        """Streams all subsequent exchanges in the format of `odradek serve --record`.
 
         The stream ends when the reader disconnects or is too slow.
         """
@@ -482,8 +482,8 @@ async def odd(cluster: Cluster, request: web.Request, found: SentFields) -> obje
 
 
 async def be_odd(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """Makes the cluster send odd responses. Body: `{"seed": n, "percent": {"cut write": 100}}`; the seed 0 ends the odd
-    responses."""
+    """Makes the cluster send odd responses. Body: `{"seed": n, "percent": {"cut write": 100}}`; a seed of 0 turns odd
+    responses off."""
     percent = mapping(found.values.get("percent", {}), "percent")
     check_known_fields(percent, PERCENT.keys(), "percent")
     seed = found.number("seed")

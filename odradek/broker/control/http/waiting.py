@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.waiting import Deferred
 
 POLL_INTERVAL_S = 0.002
-SETTLES_S = 1.0  # maximum time for which a call waits for a broker that its clients keep busy
-KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields that a condition on it may have
+SETTLES_S = 1.0  # maximum time that a call waits for a broker kept busy by its clients
+KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields that the condition can have
     "transaction": frozenset({"state"}),
     "group": frozenset({"state", "members"}),
     "topic": frozenset(
@@ -76,7 +76,7 @@ async def wait(
 async def wait_for_effects(cluster: Cluster, effects: Sequence[Deferred[None]]) -> None:
     """Waits until the released markers are in their logs and the broker is idle.
 
-    The wait for an idle broker ends after SETTLES_S, because active clients may keep the broker busy all the time.
+    The wait for an idle broker ends after SETTLES_S, because active clients may keep the broker busy indefinitely.
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + SETTLES_S

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from odradek.protocol.topic_partition import TopicPartition
     from odradek.storage.log_directory import LogDirectory
 
-# Fields that contain ids of groups or transactions. If a field is a list, its elements are ids, or structs with one of
+# Fields that contain group ids or transactional ids. If a field is a list, its elements are ids, or structs with one of
 # these fields.
 GROUP_FIELDS: Final = ("group_id", "group_ids", "groups", "groups_names")
 TRANSACTION_FIELDS: Final = (
@@ -282,8 +282,7 @@ class LeadingNodes(Protocol):
 
 
 class NodeHandlers:
-    """The handlers of one node. If this class has a method with the name of an API, the method replaces the broker's
-    handler."""
+    """The handlers of one node. A method named after an API replaces the broker's handler for that API."""
 
     def __init__(self, whole: Broker, node_id: int, replicas: Replicas, cluster: LeadingNodes) -> None:
         self._whole = whole

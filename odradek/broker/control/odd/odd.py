@@ -1,6 +1,6 @@
 """Applies oddities to responses. An oddity is a response that the protocol allows but Kafka rarely sends.
 
-Each oddity has a name and a percentage. With the same seed, the same oddities occur.
+Each oddity has a name and a percentage. The same seed always produces the same oddities.
 """
 
 from __future__ import annotations
@@ -252,14 +252,14 @@ class Odd:
         return {"seed": self.seed, "oddities": oddities, "recent": [event.as_json() for event in self.recent]}
 
     def begin_request(self, api: ApiKey, client_id: str | None, correlation_id: int) -> RequestInProgress:
-        """Begins a request. The random decisions that follow belong to this request."""
+        """Begins a request. Subsequent random decisions belong to this request."""
         random = self._source("request", client_id, api.value)
         request = RequestInProgress(api, client_id, correlation_id, random)
         self.resume(request)
         return request
 
     def resume(self, request: RequestInProgress) -> None:
-        """Continues with a request. The random decisions that follow belong to this request again."""
+        """Resumes a request. Subsequent random decisions belong to this request again."""
         self._request, self.random = request, request.random
 
     def _source(self, *key: object) -> Random:
@@ -337,7 +337,7 @@ class Odd:
     def reshape(self, answer: Message, request: Message | None = None) -> None:
         """Applies oddities at random to a response.
 
-        request  the request that is answered; needed for InitProducerId and StreamsGroupHeartbeat
+        request  the request being answered; needed for InitProducerId and StreamsGroupHeartbeat
         """
         if isinstance(answer, MetadataResponse):
             self._reshape_metadata(answer)

@@ -54,8 +54,8 @@ def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
 
 
 def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
-    """Decides at random whether to append the empty batch and the abort marker that remain of an aborted transaction
-    after compaction. Raises KafkaError."""
+    """Decides at random whether to append the empty batch and the abort marker that compaction leaves of an aborted
+    transaction. Raises KafkaError."""
     producer = partition.log.producer(NOBODY)
     epoch = 0 if producer is None else producer.producer_epoch + 1
     if partition.is_internal or epoch > LAST_EPOCH or not odd.applies("hole"):

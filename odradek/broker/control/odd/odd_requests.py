@@ -88,7 +88,7 @@ class OddRequests(RequestFilter):
         return OddReply(reply, partial(self.apply_oddities, request), watched)
 
     def _count_request(self, connection: ConnectionInfo) -> WatchedConnection:
-        """Counts a request of a connection.
+        """Counts a request on a connection.
 
         On the first request, decides at random whether the connection will be closed once it has been idle for IDLE_MS.
         """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class Behaviour:
     """The behaviour of correct and incorrect clients in the state of one preset.
 
-    wrong  bugs of clients that are reported in public issues; empty if no bug is known
+    wrong  client bugs reported in public issues; empty if no bug is known
     """
 
     correct: str

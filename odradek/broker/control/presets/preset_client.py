@@ -100,7 +100,7 @@ class PresetClient:
         cluster.preset_clients.append(self._client)  # keeps the sessions of the client open until the broker stops
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        """Sends a request and returns its response. Repeats the request while it fails with an error in PASSING."""
+        """Sends a request and returns its response. Retries the request while it fails with an error in PASSING."""
         for _ in range(MAX_ATTEMPTS):
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S):

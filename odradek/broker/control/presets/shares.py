@@ -74,7 +74,7 @@ class PresetShareMember:
         ]
 
     async def acquire_some(self, most: int) -> list[tuple[int, int, int]]:
-        """Repeats `acquire` until it returns records, because the first fetch only initializes the share partition."""
+        """Calls `acquire` until it returns records, because the first fetch only initializes the share partition."""
         for _ in range(MAX_FETCHES):
             acquired = await self.acquire(most)
             if acquired:

@@ -1,4 +1,4 @@
-"""Decodes the most recent requests of a cluster and their responses, as the clients saw them after all rules had acted.
+"""Decodes a cluster's most recent requests and responses as the clients saw them, after all rules had acted.
 
 The bytes are stored by `odradek/broker/network/recent_exchanges.py`.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Exchanges:
-    """The most recent exchanges of a cluster, which are decoded only when they are read."""
+    """The most recent exchanges of a cluster, decoded only when they are read."""
 
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
         self.recent = RecentExchanges(time, now_s)
@@ -57,7 +57,7 @@ class Exchanges:
         return self.recent.dropped
 
     def completed(self) -> Iterator[tuple[int, RecentExchange]]:
-        """Yields the exchanges that have been answered, or whose connection has closed, with their numbers; oldest
+        """Yields the exchanges that have been answered, or whose connection has closed, with their numbers, oldest
         first."""
         return ((number, each) for number, each in self.recent.last() if each.answered is not None)
 

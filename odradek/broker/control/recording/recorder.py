@@ -81,7 +81,7 @@ class Recorder:
                             must then not block
         keeps_records       whether to record large record batches completely. If not, only their headers are recorded,
                             which are enough for a judge
-        max_waiting_bytes   maximum size of the entries that wait to be written
+        max_waiting_bytes   maximum size of the entries waiting to be written
 
         Raises OSError if the output cannot be written.
         """
@@ -180,7 +180,7 @@ class Recorder:
         self._ticker = self._loop.call_later(TICK_S, self._tick)
 
     def _record_written(self) -> None:
-        """Records which connections have sent their responses completely."""
+        """Records which connections have finished sending their responses."""
         now_us = self.now_us()
         left: list[RecordedConnection] = []
         for each in self.unwritten:

@@ -66,7 +66,7 @@ class RecordingWriter:
         output.flush()
 
     def hand_over(self, entries: PackedEntries) -> None:
-        """Lets the thread write a block of entries. Must not be called while `is_busy` is true."""
+        """Passes a block of entries to the thread for writing. Must not be called while `is_busy` is true."""
         if self._compression is Compression.NONE:
             self.write(entries)
             return
