@@ -12,8 +12,7 @@ __all__ = ["install"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `install` on first use, because `install` needs pyspark, and some commands of `odradek spark` work
-    without pyspark."""
+    """Imports `install` on first use, because it needs pyspark, which some `odradek spark` commands do not."""
     if name == "install":
         from odradek.spark.listener import install
 

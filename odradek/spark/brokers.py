@@ -1,5 +1,5 @@
-"""Connects a query to its cluster. The client is imported on first use, because most Python workers of Spark only plan
-a query."""
+"""Connects a query to its cluster. The client is imported on first use, because most of Spark's Python workers only
+plan a query."""
 
 from __future__ import annotations
 

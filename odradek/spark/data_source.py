@@ -1,9 +1,9 @@
-"""Implements `format("odradek")`. It reads topics as batches and streams, and writes to topics. With the option `path`,
-it reads the files of a data directory.
+"""Implements `format("odradek")`. It reads and writes topics as batches and streams. With the `path` option, it reads
+the files of a data directory instead.
 
 Spark starts a Python worker for each step (plan, read, write, commit), and each worker imports this module. Modules
-that only one step needs are imported when that step begins. Arrow, numpy and the client alone take four times as long
-to import as everything else.
+that only one step needs are imported when that step begins. Importing just Arrow, numpy and the client takes four times
+as long as importing everything else.
 """
 
 from __future__ import annotations

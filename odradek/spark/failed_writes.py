@@ -1,11 +1,11 @@
-"""Records failed batch writes whose transactions may still be open, so that the next write on this machine can end the
-transactions.
+"""Records failed batch writes whose transactions may still be open, so that the next write on this machine can end
+them.
 
-Spark starts a new Python process for each commit and each abort of a batch write, so the next write of the session
-cannot rely on the memory of an earlier process. Each failed write is therefore recorded in a file. The file is created
-before the abort begins, and removed once all transactions have ended. It remains if the abort is killed.
+Spark starts a new Python process for each commit and each abort of a batch write, so the session's next write cannot
+rely on the memory of an earlier process. Each failed write is therefore recorded in a file, which is created before the
+abort begins and removed once all transactions have ended. If the abort is killed, the file remains.
 
-A process that handles a failed write holds a lock on the file. The lock is released when the process ends.
+A process that handles a failed write holds a lock on the file. The lock is released when the process exits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FailedWrite:
-    """The identity of a batch write: the parts of its transactional ids."""
+    """The parts of a batch write's transactional ids, which identify the write."""
 
     bootstrap_servers: str
     sink: str
@@ -42,15 +42,14 @@ def default_folder() -> Path:
 
 
 class FailedWrites:
-    """The folder of failed writes. If the folder cannot be used, nothing is recorded, and a warning is logged."""
+    """The folder of failed writes. If the folder cannot be used, nothing is recorded and a warning is logged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def recorded(self, write: FailedWrite) -> Iterator[None]:
-        """Records the write while the block runs. Removes the record at the end of the block, unless the block raises
-        an error."""
+        """Records the write before the block runs, and removes the record when the block exits without an error."""
         path = self._folder / f"{quote(write.sink, safe='')[:150]}.{write.run}{_SUFFIX}"
         try:
             self._require_folder()
@@ -69,8 +68,9 @@ class FailedWrites:
             os.close(handle)
 
     def unfinished_writes(self, bootstrap_servers: str) -> Iterator[FailedWrite]:
-        """Yields the recorded writes to these servers that no other process is handling. A record is removed when the
-        caller requests the next write. If the caller raises an error or leaves the loop instead, the record remains."""
+        """Yields the recorded writes to these servers, except those that another process is handling. A record is
+        removed when the caller asks for the next write, but remains if the caller raises an error or leaves the
+        loop."""
         try:
             self._require_folder(creates=False)
             paths = sorted(self._folder.glob(f"*{_SUFFIX}"))
@@ -88,7 +88,7 @@ class FailedWrites:
                 if write.bootstrap_servers == bootstrap_servers:
                     yield write
                     path.unlink(missing_ok=True)
-            except (OSError, TypeError, ValueError) as error:  # another process has yet to write the file
+            except (OSError, TypeError, ValueError) as error:  # another process has not written the file yet
                 _log.debug("%s is ignored: %s", path, error)
             finally:
                 os.close(handle)

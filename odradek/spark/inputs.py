@@ -1,4 +1,4 @@
-"""Public names of `odradek.spark.jobs.inputs`, which describes the inputs of jobs (docs/using-spark.md)."""
+"""Public names of `odradek.spark.jobs.inputs`, which describes a job's inputs (docs/using-spark.md)."""
 
 from odradek.spark.jobs.inputs import Input, InputError, input_of
 

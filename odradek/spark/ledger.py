@@ -1,8 +1,8 @@
 """The ledger, a compacted topic in which each sink records its last decision (docs/spec/spark.md#s2).
 
-A record is written in an ordinary transaction with the transactional id `{sink}.ledger`. The process that initialised
-this id last holds the lease. All earlier holders are fenced: they can neither write nor finish a write that they have
-begun.
+A record is written in an ordinary transaction with the transactional id `{sink}.ledger`. The last process to initialise
+this id holds the lease. All earlier holders are fenced: they can neither write nor finish a write that they have
+started.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-# Timeout of the ledger's transactions. If the holder of a lease crashes, its open transaction delays other sinks in the
-# same partition for at most this long.
+# Timeout of the ledger's transactions. If a lease holder crashes, its open transaction delays other sinks in the same
+# partition for at most this long.
 LEASE_TIMEOUT_MS = 10_000
 POLL_MS = 50
 CLOSE_MS = 1_000
 UNDECIDED = -1  # the batch number before the first batch
-ONGOING, EMPTY = "Ongoing", "Empty"  # names that brokers use for the states of transactional ids
+ONGOING, EMPTY = "Ongoing", "Empty"  # the broker's names for the states of transactional ids
 
 
 # Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value. Version 2 covers all written columns.
@@ -56,7 +56,7 @@ _JSON_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class PreparedPart:
-    """One of the transactions of a batch, which a task has prepared."""
+    """One of a batch's transactions, prepared by a task."""
 
     transactional_id: str
     state: PreparedTxnState
@@ -64,12 +64,13 @@ class PreparedPart:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """The last decision of a sink: batch `batch` consists of the transactions in `parts`.
+    """A sink's last decision, namely that batch `batch` consists of the transactions in `parts`.
 
     doomed          ids of transactions that some process may be aborting
     is_finished     whether all parts have ended, so that they need not be looked up at the broker
-    expires_ms      time at which the key of a batch write may be used again; None for a stream
-    digest_version  version of the digest algorithm. A record without this field predates the versions of the digest.
+    expires_ms      time at which a batch write's key can be used again; None for a stream
+    digest_version  version of the digest algorithm. A record without this field was written before digests had
+                    versions.
     """
 
     sink: str
@@ -86,8 +87,8 @@ class LedgerEntry:
     digest_version: int = DIGEST_OF_KEYS_AND_VALUES
 
     def is_expired(self, now_ms: int) -> bool:
-        """Returns whether the key of a batch write may be used again. An unfinished entry never expires, because its
-        transactions must still be ended."""
+        """Returns whether a batch write's key can be used again. An unfinished entry never expires, because its
+        transactions still have to be ended."""
         return self.is_finished and self.expires_ms is not None and self.expires_ms <= now_ms
 
     def to_json(self) -> bytes:
@@ -101,7 +102,7 @@ class LedgerEntry:
 
     @classmethod
     def from_json(cls, text: bytes) -> LedgerEntry:
-        """Parses a record of the ledger. Raises ValueError for a text that `to_json` cannot have produced."""
+        """Parses a ledger record. Raises ValueError for a text that `to_json` cannot have produced."""
         try:
             document = json.loads(text)
             document |= {
@@ -122,12 +123,12 @@ def undecided_entry(sink: Sink) -> LedgerEntry:
 
 
 class LeaseLost(Exception):
-    """Another process holds the lease, or it is unknown whether the record was written. Take the lease again, and read
+    """Another process holds the lease, or it is unknown whether the record was written. Take the lease again and read
     the ledger."""
 
 
 class Ledger:
-    """The ledger of one sink. Only the sink's driver uses it."""
+    """One sink's ledger. Only the sink's driver uses it."""
 
     def __init__(self, brokers: Brokers, sink: Sink, observe: Observe = observe_nothing) -> None:
         self._brokers = brokers
@@ -141,8 +142,8 @@ class Ledger:
         return self._entry if self._producer is not None else await self.acquire_lease()
 
     async def acquire_lease(self) -> LedgerEntry:
-        """Takes the lease, and then reads the sink's record, which only the holder of a newer lease can change from
-        then on."""
+        """Takes the lease, and then reads the sink's record. From then on, only the holder of a newer lease can change
+        the record."""
         await self.release()
         async with self._brokers.admin() as admin:
             try:
@@ -172,12 +173,12 @@ class Ledger:
         return self._entry
 
     async def write(self, entry: LedgerEntry) -> None:
-        """Writes the record. Returns when its transaction is committed. Raises LeaseLost."""
+        """Writes the record and returns once its transaction is committed. Raises LeaseLost."""
         await self._write(entry.to_json())
         self._entry = entry
 
     async def erase(self) -> None:
-        """Erases the sink's record, as if the sink had never decided anything. Raises LeaseLost."""
+        """Erases the sink's record, so that the sink appears never to have decided anything. Raises LeaseLost."""
         await self._write(None)
         self._entry = undecided_entry(self._sink)
 
@@ -203,11 +204,10 @@ class Ledger:
 
 
 async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, LedgerEntry]:
-    """Returns the live record of this sink, or of all sinks, by the name of the sink.
+    """Returns the live record of this sink, or of all sinks, keyed by the sink's name.
 
-    Reads up to the end of the log at the time of the call, not only up to the last stable offset, because an open
-    transaction of another sink must not hide a decision. Raises RetriableError if a transaction remains open for too
-    long.
+    Reads up to the end of the log at the time of the call, not just up to the last stable offset, because another
+    sink's open transaction must not hide a decision. Raises RetriableError if a transaction remains open for too long.
     """
     async with brokers.admin() as admin:
         if LEDGER_TOPIC not in await admin.list_topics(include_internal=True):
@@ -247,8 +247,8 @@ COMMIT, ABORT = "commit", "abort"
 
 @dataclass(slots=True)
 class SinkState:
-    """The state of a sink. `entry` is None before the first decision. `open` lists the open transactions of the sink's
-    tasks, for which readers of committed records wait."""
+    """A sink's state. `entry` is None before the first decision. `open` lists the open transactions of the sink's
+    tasks, which delay read_committed consumers."""
 
     name: str
     entry: LedgerEntry | None
@@ -260,7 +260,7 @@ class SinkState:
         return min((each.started_ms for each in self.open if each.started_ms is not None), default=None)
 
     def verdict(self, transactional_id: str) -> str:
-        """Returns how `recover` ends a transaction: COMMIT if the ledger has decided the transaction, and otherwise
+        """Returns how `recover` ends a transaction: COMMIT if the ledger has decided the transaction, otherwise
         ABORT."""
         return verdict(self.entry, transactional_id)
 
@@ -271,7 +271,7 @@ def verdict(entry: LedgerEntry | None, transactional_id: str) -> str:
 
 
 async def sinks(brokers: Brokers) -> list[SinkState]:
-    """Returns all sinks that have a record in the ledger or an open transaction, sorted by name."""
+    """Returns all sinks with a record in the ledger or an open transaction, sorted by name."""
     found = {name: SinkState(name, entry) for name, entry in (await read_entries(brokers)).items()}
     async with brokers.admin() as admin:
         for listed in await admin.list_transactions(states=[ONGOING]):
@@ -290,8 +290,7 @@ async def sinks(brokers: Brokers) -> list[SinkState]:
 
 
 async def verdicts(brokers: Brokers, transactional_ids: Iterable[str]) -> Mapping[str, tuple[str, str]]:
-    """Returns, for each id that belongs to a sink, the name of the sink and the verdict of the ledger. Leaves out other
-    ids."""
+    """Returns the sink's name and the ledger's verdict for each id that belongs to a sink. Leaves out all other ids."""
     tasks = {each: task for each in transactional_ids if (task := task_of(each)) is not None}
     entries = await read_entries(brokers) if tasks else {}
     return {each: (task.sink, verdict(entries.get(task.sink), each)) for each, task in tasks.items()}

@@ -1,9 +1,9 @@
-"""The listener of a session. It ends the transactions that a query has left open as soon as the query terminates, and
-counts the rows of the query.
+"""A session's listener. As soon as a query terminates, the listener ends the transactions that the query has left open.
+It also counts the query's rows.
 
 The sink works without the listener. However, if a query is stopped in the middle of a batch, Spark does not call the
-sink (docs/spec/spark.md#s3). Without the listener, readers of committed records would then wait for the prepared
-transactions until the query is started again, or `odradek spark recover` is run.
+sink (docs/spec/spark.md#s3). Without the listener, read_committed consumers would then wait for the prepared
+transactions until the query is started again or `odradek spark recover` is run.
 
 The listener recovers only the run that has terminated, because the query may have been started again since then.
 """
@@ -36,9 +36,9 @@ from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
 FORMAT = "odradek"
-OF_WORKERS = "odradek.spark.task"  # imports everything that workers need except pyspark, which Spark itself provides
+OF_WORKERS = "odradek.spark.task"  # imports everything that workers need, except pyspark, which Spark provides
 IMPORT_TIMEOUT_S = 60
-TIMEOUT_MS = 15_000  # limited because the driver's process waits for the listener before it exits
+TIMEOUT_MS = 15_000  # limited because the driver process waits for the listener before it exits
 ROUNDS_S = (0.0, 1.0, 3.0)  # spread out, because a cancelled task's Python worker may run for another 2 s
 _log = logging.getLogger(__name__)
 
@@ -47,9 +47,9 @@ _log = logging.getLogger(__name__)
 class SinkProgress:
     """The progress of one run of a query, as reported to the listener.
 
-    rows   number of rows in finished batches
-    ended  number of transactions that the run had left open, and that the listener has ended. None until the
-           listener has ended them, or if ending them failed.
+    rows   number of rows in completed batches
+    ended  number of transactions left open by the run that the listener has ended. None until the listener has ended
+           them, or if it failed to.
     """
 
     query: str
@@ -67,7 +67,7 @@ class SinkProgress:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The destination of a query: a cluster, and the prefix of the transactional ids."""
+    """A query's destination: a cluster, and the prefix of the transactional ids."""
 
     brokers: Brokers
     prefix: str
@@ -77,9 +77,9 @@ class Written:
 
 
 class SinkListener(StreamingQueryListener):  # type: ignore[misc]
-    """The listener of a session.
+    """A session's listener.
 
-    written   destination of the queries if Spark does not reveal it, as under Spark Connect
+    written   the queries' destination if Spark does not reveal it, as under Spark Connect
     formats   the names under which the sink is registered
     rounds_s  the pause before each search for open transactions
     """
@@ -102,13 +102,13 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
     @property
     def progress(self) -> list[SinkProgress]:
-        """The progress of every run that the listener has observed."""
+        """The progress of every run that the listener has observed, keyed by run."""
         return list(self._progress.values())
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits for the open transactions of terminated queries to end. Returns False on timeout."""
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
-        # Spark reports the end of a query from a separate thread, so another search may begin during the wait.
+        # Spark reports from a separate thread that a query has terminated, so another search can begin during the wait.
         while working := [each for each in self._threads if each.is_alive()]:
             left_s = None if ends_at is None else ends_at - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -120,7 +120,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
         self.watch(str(event.id), str(event.runId), event.name)
 
     def watch(self, query: str, run: str, name: str | None) -> None:
-        """Observes a run that is beginning, or that was already running when the listener was added."""
+        """Observes a run that has just started, or was already running when the listener was added."""
         if run not in self._progress:
             self._progress[run] = SinkProgress(query, run, name)
             self._finds[run] = self._search(query)
@@ -152,7 +152,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
         if written is None:
             return
         state.sink = written.sink(state.query)
-        # Not a daemon thread, so that a driver that exits after its query waits for the thread.
+        # This is not a daemon thread, so a driver that exits after its query waits for it.
         thread = threading.Thread(target=self._end, args=(written.brokers, state), name="odradek-listener")
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
@@ -175,8 +175,8 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
             _log.info("%s: ended %d transactions that run %s had left open", state.sink.name, state.ended, state.run)
 
     def _search(self, query: str) -> Callable[[], Written | None]:
-        """Returns a function that finds the destination of a query. Call that function once the query has begun to
-        write, or has ended."""
+        """Returns a function that finds a query's destination. Call that function once the query has started writing or
+        has terminated."""
         if self._written is not None:
             written = self._written
             return lambda: written
@@ -188,10 +188,10 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
 
 async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[float]) -> int:
-    """Ends the transactions that tasks of this run have left open, even if a task stops a little later than its query.
-    Returns the number of these transactions.
+    """Ends the transactions left open by this run's tasks, even if a task stops a little later than its query. Returns
+    the number of transactions ended.
 
-    If no transaction is open, no lease is taken, so that a query that is still running is not disturbed.
+    If no transaction is open, it does not take the lease, so it does not disturb a query that is still running.
     """
     ended = 0
     for pause_s in rounds_s:
@@ -207,8 +207,8 @@ async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[flo
 
 
 def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[str]) -> Written | None:
-    """Returns the destination of a query, given the name and the options of its sink. Returns None if the query uses
-    another sink, or writes without transactions."""
+    """Returns a query's destination, given its sink's name and options. Returns None if the query uses another sink or
+    writes without transactions."""
     if write is None or write[0] not in formats:
         return None
     try:
@@ -222,7 +222,7 @@ def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[
 
 def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
     """Reads the name and the options of a query's sink from Spark's plan, which is not part of Spark's API. Returns
-    None if the plan has an unexpected form."""
+    None if the plan does not have the expected form."""
     from py4j.protocol import Py4JError
 
     try:
@@ -235,12 +235,11 @@ def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
 
 
 class WrongWorkerPython(Exception):
-    """The workers of the session use a Python that cannot import odradek."""
+    """The session's workers use a Python that cannot import odradek."""
 
 
 def require_worker_python(executable: str) -> None:
-    """Raises WrongWorkerPython, with a message of one line, if this Python cannot be started or cannot import
-    odradek."""
+    """Raises WrongWorkerPython, with a one-line message, if this Python cannot be started or cannot import odradek."""
     if shutil.which(executable) == sys.executable:
         return
     try:
@@ -265,20 +264,20 @@ def require_worker_python(executable: str) -> None:
 
 
 def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = DEFAULT_PREFIX) -> SinkListener:
-    """Registers `format("odradek")` with a session, and adds the listener to it. The listener ends the open
-    transactions of a stopped query immediately, rather than when the query is started again.
+    """Registers `format("odradek")` and the listener with a session. The listener ends a stopped query's open
+    transactions immediately, rather than when the query is started again.
 
     Spark finds the format without this call if `pyspark_odradek` is on the path of the driver's Python. Call `install`
     if you use `--py-files`, or a Spark Connect server.
 
     spark              a session, which may use Spark Connect; queries that are already running are observed too
-    bootstrap_servers  the cluster to which the queries of the session write. The listener only needs it under Spark
-                       Connect, where it does nothing without it.
+    bootstrap_servers  the cluster that the session's queries write to. The listener needs it only under Spark Connect,
+                       where it does nothing without it.
     prefix             the `transactionalIdPrefix` of these queries
     returns            the listener, whose `progress` reports the rows that each query has written
 
-    Raises WrongWorkerPython if the Python of the session's workers lacks odradek. Without this check, the planning of a
-    query would fail with a missing data source or with a worker's traceback.
+    Raises WrongWorkerPython if the Python of the session's workers lacks odradek. Without this check, planning a query
+    would fail with a missing data source or a worker's traceback.
     """
     from odradek.spark.data_source import OdradekSource
 

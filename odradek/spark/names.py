@@ -1,4 +1,4 @@
-"""The transactional ids of a sink (docs/spec/spark.md#s2)."""
+"""A sink's transactional ids (docs/spec/spark.md#s2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_A_TASK = re.compile(r"(?P<sink>.+)\.t\.(?P<run>[^.]*)\.(?P<batch>\d+)\.(?P<p
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """The output of one query. `query` is Spark's query id, or the idempotency key of a batch write."""
+    """One query's output. `query` is Spark's query id, or the idempotency key of a batch write."""
 
     prefix: str
     query: str
@@ -28,11 +28,11 @@ class Sink:
         return f"{self.name}.ledger"
 
     def task_id(self, run: str, batch: int, partition: int, attempt: int, random: str) -> str:
-        """Returns a transactional id for one transaction. `random` makes it an id that is never used again."""
+        """Returns a transactional id for one transaction. `random` ensures that the id is never used again."""
         return f"{self.task_prefix(run)}{batch}.{partition}.{attempt}.{random}"
 
     def task_prefix(self, run: str) -> str:
-        """Returns the prefix of the transactional ids of all tasks of this run."""
+        """Returns the prefix that the transactional ids of all this run's tasks share."""
         return f"{self.name}.t.{shorten(run)}."
 
     def seal_id(self, run: str) -> str:
@@ -41,7 +41,7 @@ class Sink:
         return f"{self.name}.sealed.{shorten(run)}"
 
     def pattern(self, run: str | None = None) -> str:
-        """Returns a pattern for ListTransactions that matches the ids of all tasks, or only of the tasks of one run."""
+        """Returns a pattern for ListTransactions that matches the ids of all tasks, or of one run's tasks."""
         return re.escape(f"{self.name}.t." if run is None else self.task_prefix(run)) + ".*"
 
 

@@ -1,5 +1,4 @@
-"""Resolves the options of a query to the offsets that the query reads, with requests to the cluster. Independent of
-Spark."""
+"""Resolves a query's options to the offsets that it reads, with requests to the cluster. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -15,16 +14,16 @@ from odradek.client.sync import Admin, Consumer
 from odradek.spark.options import EARLIEST, LATEST, STRATEGY, Bound, OptionError, SourceOptions
 
 Offsets = dict[TopicPartition, int]
-TopicIds = dict[str, str]  # topic ids in hexadecimal, by topic name
+TopicIds = dict[str, str]  # topic ids in hexadecimal, keyed by topic name
 
-# The key under which a checkpoint contains the topic ids. No topic can have this name. Checkpoints of earlier releases,
+# The key under which a checkpoint stores the topic ids. No topic can have this name. Checkpoints of earlier releases,
 # and of Spark's own source, lack this key.
 TOPIC_IDS = "#topicIds"
 
-# Bytes to fetch from a partition at a time. The number is large, because each Fetch costs the reader and the broker a
-# round trip.
+# Number of bytes to fetch from a partition at a time. It is large, because each Fetch costs a round trip between the
+# reader and the broker.
 FETCH_BYTES = 8 * 1024 * 1024
-_FEW_FETCH_BYTES = 1024 * 1024  # used instead if the range contains few records
+_FEW_FETCH_BYTES = 1024 * 1024  # used instead if the range contains only a few records
 _LARGE_RECORD_BYTES = 1024
 
 _log = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ class DataLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets of a partition that one task reads: start_offset <= offset < end_offset."""
+    """The range of a partition's offsets that one task reads: start_offset <= offset < end_offset."""
 
     topic: str
     partition: int
@@ -58,8 +57,7 @@ class RangeOptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """The position of a stream, with the ids of its topics. If a topic was deleted and created again, its id has
-    changed."""
+    """A stream's position, with its topics' ids. If a topic was deleted and created again, its id has changed."""
 
     offsets: Offsets
     topic_ids: TopicIds
@@ -87,7 +85,7 @@ class StreamPosition:
 class OffsetReader:
     """Requests offsets from the cluster. It connects on first use, and its owner must close it.
 
-    topic_ids  ids of the topics that `partitions` has found
+    topic_ids  ids of the topics found by `partitions`
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -101,7 +99,7 @@ class OffsetReader:
             self._consumer = None
 
     def partitions(self) -> list[TopicPartition]:
-        """Returns the partitions that the options currently select. Raises ClientError if a topic does not exist."""
+        """Returns the partitions that the options select at present. Raises ClientError if a topic does not exist."""
         options = self._options
         brokers = options.brokers
         with Admin(
@@ -124,11 +122,11 @@ class OffsetReader:
         return self._opened().beginning_offsets(list(partitions))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the last stable offsets, or the ends of the logs if the isolation level is read_uncommitted."""
+        """Returns the last stable offsets, or the log end offsets if the isolation level is read_uncommitted."""
         return self._opened().end_offsets(list(partitions))
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the ends of the logs, which include records of open transactions."""
+        """Returns the log end offsets, which lie after the records of open transactions."""
         asked = consumer(replace(self._options, isolation_level="read_uncommitted"))
         try:
             return asked.end_offsets(list(partitions))
@@ -138,9 +136,9 @@ class OffsetReader:
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
         """Resolves a bound to offsets.
 
-        If a partition has no record with at least the timestamp of the bound, its offset is the end of the partition.
-        Raises OptionError in that case if the bound requires a record. As in Spark, also raises OptionError if the
-        bound names only some of the partitions.
+        If a partition has no record with at least the bound's timestamp, its offset is the end of the partition, or
+        OptionError is raised if the bound requires a record. As in Spark, OptionError is also raised if the bound names
+        only some of the partitions.
         """
         if missing := set(partitions) - bound.named(partitions):
             raise OptionError(
@@ -167,9 +165,8 @@ class OffsetReader:
 
 
 def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
-    """Splits a bound into timestamps in milliseconds, and into offsets for the partitions without a timestamp. An
-    offset may be EARLIEST or LATEST. Raises OptionError if the bound names a partition that is not among
-    `partitions`."""
+    """Splits a bound into timestamps in milliseconds, and offsets for the partitions that have no timestamp. An offset
+    can be EARLIEST or LATEST. Raises OptionError if the bound names a partition that is not among `partitions`."""
     times = dict(bound.timestamps_ms)
     if bound.timestamp_ms is not None:
         times = dict.fromkeys(partitions, bound.timestamp_ms)
@@ -180,8 +177,8 @@ def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[O
 
 
 def require_records(bound: Bound, times: Offsets, without: list[TopicPartition]) -> None:
-    """Raises OptionError if the bound requires a record, as it does by default in Spark, and the partitions in
-    `without` have none."""
+    """Raises OptionError if the partitions in `without` have no matching record and the bound requires one, as it does
+    by default in Spark."""
     if bound.needs_record and without:
         named = ", ".join(f"{each.topic}-{each.partition} ({times[each]})" for each in sorted(without))
         raise OptionError(
@@ -212,9 +209,9 @@ def losses(
 ) -> list[str]:
     """Returns a sentence for each topic or partition that has lost records since the checkpoint.
 
-    latest    latest offsets of all existing partitions
-    earliest  earliest offsets of the partitions that are not in the checkpoint
-    log_ends  ends of the logs whose latest offset is before the checkpoint
+    latest    the latest offsets of all existing partitions
+    earliest  the earliest offsets of the partitions that are not in the checkpoint
+    log_ends  the log end offsets of the partitions whose latest offset is before the checkpoint
     """
     anew = position.recreated_topics(topic_ids)
     found = [f"{topic} was deleted and created again" for topic in sorted(anew)]
@@ -252,16 +249,16 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 
 @dataclass(slots=True)
 class Threshold:
-    """The rule of `minOffsetsPerTrigger`: a batch waits until there are enough new offsets, or until `maxTriggerDelay`
-    has passed since the last batch."""
+    """The rule for `minOffsetsPerTrigger`: a batch waits until there are enough new offsets or `maxTriggerDelay` has
+    passed since the last batch."""
 
     min_offsets: int
     max_delay_s: float
     _admitted_s: float | None = None
 
     def holds_back(self, start: Offsets, end: Offsets, now_s: float) -> bool:
-        """Returns whether the batch has to wait. As in Spark, the first batch after a start never waits, because it is
-        unknown how long it has already waited."""
+        """Returns whether the batch has to wait. As in Spark, the first batch after a start never waits, because nobody
+        knows how long it has already waited."""
         count = sum(max(0, offset - start[each]) for each, offset in end.items())
         is_due = self._admitted_s is None or now_s - self._admitted_s >= self.max_delay_s
         if count < self.min_offsets and not is_due:
@@ -278,8 +275,8 @@ def limit_offsets(parts: Iterable[OffsetRange], most: int | None) -> list[Offset
 
 
 def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[OffsetRange]:
-    """Returns the ranges that the tasks read. There is one range per partition, or more if `minPartitions` requires it.
-    Reports lost records as `log_losses` does."""
+    """Returns the ranges that the tasks read. There is one range per partition, or more if `minPartitions` requires
+    them. Reports lost records as `log_losses` does."""
     found, lost = [], []
     for each in sorted(end):
         first, last = start[each], end[each]
@@ -305,7 +302,7 @@ def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Formats offsets as in the checkpoints of Spark's Kafka source: {"topic": {"0": 23}}."""
+    """Formats offsets as Spark's Kafka source does in its checkpoints: {"topic": {"0": 23}}."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset

@@ -1,7 +1,7 @@
-"""Parses the options of `format("odradek")`. They have the names, the JSON and the defaults of Spark's Kafka source
-(docs/spec/spark.md#s8).
+"""Parses the options of `format("odradek")`. They have the same names, JSON and defaults as those of Spark's Kafka
+source (docs/spec/spark.md#s8).
 
-An option that the client does not support, or that has no meaning here, is refused by name instead of being ignored.
+An option that the client does not support or that has no meaning here is not ignored: an error names it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_TIMEOUT_MS = 120_000
 STRATEGY = "startingOffsetsByTimestampStrategy"
 _BOUNDS = {"earliest": EARLIEST, "latest": LATEST}
 
-# For each of Kafka's settings, the client's setting, and the function that parses the value.
+# The client's setting for each of Kafka's settings, and the function that parses the value.
 _PRODUCER = {
     "kafka.compression.type": ("compression_type", str),
     "kafka.batch.size": ("batch_size", int),
@@ -52,8 +52,8 @@ _BOTH = {
 }
 _OWN = ("kafka.bootstrap.servers", "kafka.isolation.level")
 
-# Options of the source and of the sink. The source also accepts the options of the sink, and vice versa, so that a
-# program can pass the same options to both.
+# Options of the source and the sink. Each of them accepts the other's options too, so that a program can pass the same
+# options to both.
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _SOURCE = (
@@ -76,7 +76,7 @@ _MEANINGLESS = {
     },
 }
 
-# Spark's default of maxTriggerDelay, and the default time for which the ledger keeps the key of a batch write.
+# Spark's default for maxTriggerDelay, and the default time for which the ledger keeps a batch write's key.
 MAX_TRIGGER_DELAY = "15m"
 KEY_RETENTION = "30d"
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
@@ -96,12 +96,12 @@ class DeliveryMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The point at which reading begins or ends.
+    """The point where reading starts or ends.
 
     everywhere     an offset, EARLIEST or LATEST, for the partitions that `offsets` does not name
     offsets        an offset, EARLIEST or LATEST, for single partitions
     timestamp_ms   instead of an offset: the first record of each partition with at least this timestamp
-    timestamps_ms  like `timestamp_ms`, but a timestamp for each partition
+    timestamps_ms  like `timestamp_ms`, but with a timestamp for each partition
     needs_record   True if a timestamp after the last record is an error; False if it means the end
     """
 
@@ -117,7 +117,7 @@ class Bound:
 
     @property
     def is_latest(self) -> bool:
-        """True if the bound of any partition is its end, rather than an offset or a timestamp."""
+        """True if any partition's bound is its end, rather than an offset or a timestamp."""
         by_time = self.timestamp_ms is not None or bool(self.timestamps_ms)
         return not by_time and (self.everywhere == LATEST or LATEST in self.offsets.values())
 
@@ -148,7 +148,7 @@ class TopicChoice:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a source. Exactly one of `topics`, `partitions` and `pattern` is set."""
+    """A source's options. Exactly one of `topics`, `partitions` and `pattern` is set."""
 
     brokers: Brokers
     topics: tuple[str, ...]
@@ -257,7 +257,7 @@ def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, 
 
 
 def _of(names: Iterable[str], options: Mapping[str, str]) -> list[str]:
-    """Returns those `names` that `options` contains, ignoring case."""
+    """Returns the `names` that `options` contains, ignoring case."""
     given = {name.lower() for name in options}
     return [name for name in names if name.lower() in given]
 
@@ -289,10 +289,10 @@ def isolation_level(given: Mapping[str, str]) -> str:
 
 
 def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
-    """Parses the options for the starting and ending offsets of a query.
+    """Parses the options for a query's starting and ending offsets.
 
     Returns the starting bound and the ending bound. Raises OptionError if an option is invalid, or if this kind of
-    query does not support the bound.
+    query does not support that bound.
     """
     starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
     ending = _bound(given, "ending", LATEST)
@@ -307,8 +307,8 @@ def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
 
 
 def _bound(given: Mapping[str, str], which: str, default: int) -> Bound:
-    """Parses one bound. As in Spark, a timestamp for all partitions takes precedence over timestamps by partition, and
-    timestamps by partition take precedence over offsets."""
+    """Parses one bound. As in Spark, a timestamp for all partitions takes precedence over timestamps for individual
+    partitions, which take precedence over offsets."""
     timestamp_ms = number(given, f"{which}Timestamp", at_least=0)
     if timestamp_ms is not None:
         return Bound(LATEST, timestamp_ms=timestamp_ms)
@@ -332,7 +332,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def number(given: Mapping[str, str], name: str, *, at_least: int = 1) -> int | None:
-    """Parses a whole number. Returns None if the option is absent. Raises OptionError."""
+    """Parses an integer. Returns None if the option is absent. Raises OptionError."""
     text = given.get(name.lower())
     if text is None:
         return None

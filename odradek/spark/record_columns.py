@@ -36,7 +36,7 @@ def chosen(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
 
 
 def decoded_columns(schema: pa.Schema) -> set[str]:
-    """Returns the columns that `read_records` must decode to produce the columns of `schema`."""
+    """Returns the columns that `read_records` must decode to produce the columns in `schema`."""
     return {_DECODED.get(name, name) for name in schema.names} - {"topic", "partition"} | {"offset"}
 
 

@@ -1,6 +1,6 @@
-"""The sink of `format("odradek")`, for streams and batches. It is a thin layer between Spark and `two_phase.py`.
+"""The sink for `format("odradek")`, for both streams and batches. It is a thin layer between Spark and `two_phase.py`.
 
-A Python worker either plans, writes or commits, so the modules that only one of these steps needs are imported when the
+A Python worker either plans, writes or commits, so a module that only one of these steps needs is imported when that
 step begins.
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Local properties in which Spark passes the batch, the query and the run to a task. Tasks fail if Spark does not set
-# these properties.
+# Local properties through which Spark passes the batch, the query and the run to a task. Tasks fail if Spark does not
+# set these properties.
 BATCH_ID, QUERY_ID, RUN_ID = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
-THE_ONLY_BATCH = 0  # the batch number of a batch write, which consists of a single batch
+THE_ONLY_BATCH = 0  # the batch number of a batch write, which has only one batch
 
 # The columns that Spark's Kafka sink writes, with their types. All other columns are ignored.
 _TEXT = ("string", "binary")
@@ -86,8 +86,8 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         messages: Sequence[TaskMessage | None],
         call: Callable[[TwoPhaseSink, str, list[Vote]], Coroutine[Any, Any, None]],
     ) -> None:
-        """Ends a batch. If no task has reported, this process does not know the query and the run, so it does
-        nothing."""
+        """Ends a batch. Does nothing if no task has reported, because this process then does not know the query and the
+        run."""
         answered = [message for message in messages if message is not None]
         if not answered or self._options.delivery is DeliveryMode.AT_LEAST_ONCE:
             return
@@ -102,13 +102,13 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writes a batch. If a write is repeated with the same `idempotencyKey`, nothing more is written.
+    """Writes a batch. Repeating a write with the same `idempotencyKey` writes nothing more.
 
-    Spark sends the writer that planned the batch to the process that commits or aborts the batch. Both processes can
-    therefore name all transactions of the batch, whether or not its tasks have reported.
+    Spark sends the writer that planned the batch to the process that commits or aborts it. Both processes can therefore
+    name all the batch's transactions, whether or not its tasks have reported.
 
-    failed_writes  folder that records failed writes whose transactions may still be open; by default, one folder for
-                   all sessions of this user on this machine
+    failed_writes  the folder that records failed writes whose transactions may still be open; by default, one folder
+                   for all of this user's sessions on this machine
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
                 await _forgotten(sink, everything=True)
 
     async def _end_earlier_writes(self) -> None:
-        """Ends the transactions of earlier writes whose abort failed or was killed."""
+        """Ends the transactions left by earlier writes whose abort failed or was killed."""
         from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
         brokers = self._options.brokers
@@ -254,7 +254,7 @@ def _on_background_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
-    """Erases the sink's record if `everything` is True, and otherwise the records of expired keys. If that fails, only
+    """Erases the sink's record if `everything` is True, otherwise the records of expired keys. If this fails, it only
     logs a warning, because the write is complete whether or not the records remain in the ledger."""
     from odradek.spark.ledger import LeaseLost
 

@@ -1,4 +1,4 @@
-"""The sources of `format("odradek")` that read topics over the network, as batches and as streams.
+"""The `format("odradek")` sources that read topics over the network, as batches or streams.
 
 They read only committed records, unless `kafka.isolation.level` is read_uncommitted.
 """
@@ -57,11 +57,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
-    """A stream with invalid options. Its first call raises the error.
+    """A stream with invalid options, which raises the error on its first call.
 
     `streamReader` itself does not raise the error, because PySpark 4.3.0 would then try to stop a reader that does not
-    exist. The query would end with an UnboundLocalError of PySpark, instead of the error that names the option to
-    correct.
+    exist. The query would then fail with an UnboundLocalError from PySpark, instead of the error that names the option
+    to correct.
     """
 
     def __init__(self, error: OptionError) -> None:
@@ -90,12 +90,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._options = options
         self._schema = schema
         self._offsets = OffsetReader(options)
-        self._target: StreamPosition | None = None  # the end at which Trigger.AvailableNow stops
+        self._target: StreamPosition | None = None  # the offsets at which Trigger.AvailableNow stops
         least = options.min_offsets_per_trigger
         self._threshold = None if least is None else Threshold(least, options.max_trigger_delay_ms / 1000)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves out the state of the driver, because executors only read."""
+        """Leaves out the driver's state, because executors only read."""
         return {"_options": self._options, "_schema": self._schema, "_target": None, "_threshold": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -120,10 +120,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         new = {each: offset for each, offset in earliest.items() if each not in position.offsets}
         self._log_losses(losses(position, end, target.topic_ids, new, log_ends))
         first = previous_offsets | earliest
-        # If the log extends to the checkpoint, but the latest offset does not, a transaction is open, and an earlier
-        # run has read its records with read_uncommitted. The batch is then empty, and no data is lost.
+        # If the log extends to the checkpoint but the latest offset does not, a transaction is open and an earlier run
+        # has read its records with read_uncommitted. The batch is then empty, and no data is lost.
         end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
-        # With AvailableNow, everything is read, however few records are left.
+        # AvailableNow reads everything, no matter how few records are left.
         if self._threshold and self._target is None and self._threshold.holds_back(first, end, time.monotonic()):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -131,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return StreamPosition(end, target.topic_ids).json()
 
     def _log_ends(self, required: Offsets, latest: Offsets) -> Offsets:
-        """Returns the ends of the logs whose latest offset is before the required offset."""
+        """Returns the log end offsets of the partitions whose latest offset is before the required offset."""
         short = [each for each, offset in latest.items() if offset < required.get(each, 0)]
         return self._offsets.log_ends(short) if short else {}
 
@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         position, planned = StreamPosition.read(start), StreamPosition.read(end)
-        there = self._latest()  # if a batch is planned again, its topics may have shrunk in the meantime
+        there = self._latest()  # when a batch is planned again, its topics may have shrunk since the first time
         log_ends = self._log_ends(planned.offsets, there.offsets)
         self._log_losses(losses(planned, there.offsets, there.topic_ids, {}, log_ends))
         kept = {each: at for each, at in planned.retained(there.topic_ids).items() if each in there.offsets}
@@ -166,8 +166,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 def read_range(options: SourceOptions, range_: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads the visible records of a range. Raises DataLost. Raises TimeoutError if the broker returns no records for
-    longer than `kafkaConsumer.pollTimeoutMs`."""
+    """Reads a range's visible records. Raises DataLost. Raises TimeoutError if the broker returns no records for longer
+    than `kafkaConsumer.pollTimeoutMs`."""
     partition = TopicPartition(range_.topic, range_.partition)
     columns = decoded_columns(schema)
     at = range_.start_offset

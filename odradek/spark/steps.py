@@ -1,4 +1,4 @@
-"""The steps of a task and of a commit. Tests interrupt the work at these steps."""
+"""The steps of a task and of a commit, at which tests interrupt the work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CommitStep(Enum):
     APPENDED = auto()  # the record is in the log, in an open transaction
     DECIDED = auto()
     ENDING = auto()  # one transaction is about to end; observed once per transaction
-    ENDED = auto()  # all transactions have ended; the ledger does not record this yet
+    ENDED = auto()  # all transactions have ended; the ledger does not yet record their end
     FINISHED = auto()
 
 
@@ -31,9 +31,9 @@ class TaskStep(Enum):
     """The points at which a task can be interrupted."""
 
     BEGUN = auto()
-    NAMED = auto()  # the transactional id is registered; the task has not yet checked whether the run is sealed
-    OPENED = auto()  # the transaction has begun and has no records yet
-    WRITTEN = auto()  # the rows are in the producer's buffer, not yet flushed
+    NAMED = auto()  # the transactional id is registered, but the task has not yet checked whether the run is sealed
+    OPENED = auto()  # the transaction has begun, but has no records yet
+    WRITTEN = auto()  # the rows are in the producer's buffer, but not yet flushed
     PREPARED = auto()
 
 

@@ -1,6 +1,6 @@
-"""The task of a sink. Each task writes its rows in a separate transaction (docs/spec/spark.md#s2).
+"""A sink's task, which writes its rows in a transaction of its own (docs/spec/spark.md#s2).
 
-Rows are passed to the producer as columns, grouped by topic and partition. A digest covers all rows of the task.
+Rows are passed to the producer as columns, grouped by topic and partition. A digest covers all the task's rows.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _M = np.uint64(0x5BD1E995)
 _32_BITS = np.uint64(0xFFFF_FFFF)
 _BYTE, _2_BYTES, _3_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _SEED = 0x9747B28C
-# Time to wait for a topic that some brokers may not know yet, because it has just been created.
+# Time to wait for a topic that has just been created, which some brokers may not know yet.
 TOPIC_TIMEOUT_MS = 5_000
-_NO_KEY = 1  # seed of the digest for a row without a key
+_NO_KEY = 1  # seed of the digest of a row without a key
 _NULL = 0x9E3779B97F4A7C15
 
 
@@ -54,8 +54,8 @@ class PartitionRows:
     is_placed: NDArray[np.bool_] | None = None
 
     def digest(self) -> int:
-        """Computes the digest of version DIGEST_OF_ALL_COLUMNS. It covers topic, key, value and headers, and the
-        partition if the frame specified it. It does not depend on the order of the rows, or on their division into
+        """Computes the digest of version DIGEST_OF_ALL_COLUMNS. It covers topic, key, value and headers, and also the
+        partition if the frame specified it. It does not depend on the rows' order or how they are divided into
         batches."""
         topic = xxhash.xxh3_64_intdigest(self.topic.encode())
         anywhere, here = _folded(topic, None), _folded(topic, b"%d" % self.partition)
@@ -72,8 +72,8 @@ class PartitionRows:
         return total & DIGEST_MASK
 
     def first_digest(self) -> int:
-        """Computes the digest of version DIGEST_OF_KEYS_AND_VALUES, for comparison with a digest that an earlier
-        release stored."""
+        """Computes the digest of version DIGEST_OF_KEYS_AND_VALUES, for comparison with a digest stored by an earlier
+        release."""
         digest = xxhash.xxh3_64_intdigest
         topic = digest(self.topic.encode())
         keys = [None] * len(self.values) if self.keys is None else self.keys.to_pylist()
@@ -85,7 +85,7 @@ class PartitionRows:
 
 
 def _folded(seed: int, value: bytes | None) -> int:
-    """Extends a hash by one more value. `seed` is the hash of everything before that value."""
+    """Extends a hash with one more value. `seed` is the hash of everything before it."""
     return xxhash.xxh3_64_intdigest(b"", seed ^ _NULL) if value is None else xxhash.xxh3_64_intdigest(value, seed)
 
 
@@ -93,8 +93,8 @@ def groups(
     batch: pa.RecordBatch, topic: str | None, partition_count: Callable[[str], int], rng: random.Random
 ) -> Iterator[PartitionRows]:
     """Groups rows by topic and partition. The rows have the columns of Spark's Kafka sink: value, and optionally key,
-    headers, topic and partition. The argument `topic` overrides the column. Raises OptionError for columns that cannot
-    be written."""
+    headers, topic and partition. The argument `topic` overrides the column. Raises OptionError if the columns cannot be
+    written."""
     names = set(batch.schema.names)
     if "value" not in names:
         raise OptionError("a column 'value' (string or binary) is required")
@@ -140,8 +140,8 @@ def partitions_for_keys(keys: pa.Array, partition_count: int) -> NDArray[np.int6
 
 
 def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Hashes keys of equal length, one per row. The arithmetic uses 64 bits, so that no product overflows before it is
-    masked."""
+    """Hashes keys of equal length, one per row. The arithmetic uses 64 bits, so that products do not overflow before
+    they are masked."""
     count, length = rows.shape
     wide = rows.astype(np.uint64)
     hashed = np.full(count, _SEED ^ length, dtype=np.uint64)
@@ -161,7 +161,7 @@ def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 def _partitions(keys: pa.Array | None, count: int, partition_count: int, rng: random.Random) -> NDArray[np.int64]:
     """Chooses a partition for each row by the hash of its key. All rows without a key go to one partition, which is
-    chosen at random in each call."""
+    chosen at random on each call."""
     chosen = np.full(count, rng.randrange(partition_count), dtype=np.int64)
     if keys is not None:
         rows = np.flatnonzero(np.asarray(keys.is_valid()))
@@ -181,7 +181,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, A
         yield name, pa.array(np.flatnonzero(np.asarray(pc.equal(column, name))))
 
 
-# If `spark.sql.execution.arrow.useLargeVarTypes` is set, Spark passes the large types of Arrow.
+# If `spark.sql.execution.arrow.useLargeVarTypes` is set, Spark passes Arrow's large types.
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
@@ -206,8 +206,8 @@ def write_rows(
     rows: Iterable[pa.RecordBatch],
     observe: ObserveTask = observe_no_task,
 ) -> Vote | None:
-    """Writes rows, in a transaction unless `delivery` is atLeastOnce. Returns the task's vote, or None if there is
-    nothing for the driver to decide, because the task has no rows or writes without transactions.
+    """Writes rows in a transaction, or without one if `delivery` is atLeastOnce. Returns the task's vote, or None if
+    the driver has nothing to decide because the task has no rows or writes without transactions.
 
     If an error is raised, the transaction is aborted.
     """
@@ -232,7 +232,7 @@ class _Task:
         self._partition_counts: dict[str, int] = {}
         self._rng = random.Random()
         self._rows = self._bytes = self._digest = 0
-        # The ledger may contain the key with a digest that an earlier release has computed.
+        # The ledger may contain the key with a digest computed by an earlier release.
         self._first_digest: int | None = None if options.idempotency_key is None else 0
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -300,8 +300,7 @@ class _Task:
 
     def _require_unsealed(self) -> None:
         """Raises RunSealed if the driver has ended this write. If the driver seals the run only after this check, it
-        finds the transactional id that `_initialize` has registered, and ends any transaction that is opened under that
-        id."""
+        finds the transactional id that `_initialize` has registered and ends any transaction opened under that id."""
         with self._admin(self._options.brokers.timeout_ms) as admin:
             try:
                 admin.describe_transactions([self._seal_id])

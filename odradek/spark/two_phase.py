@@ -1,18 +1,18 @@
 """The two-phase commit of a sink's batches (docs/spec/spark.md#s2). Independent of Spark.
 
-Each task prepares a transaction, under a transactional id that is used only once, and votes. The driver records its
-decision in the ledger, and then ends the transactions. One rule makes this safe: before a process aborts transactions
-of other processes, it lists their ids in the ledger as doomed, under a lease. A driver that finds the id of one of its
-own transactions among the doomed ids can no longer decide the batch.
+Each task prepares a transaction under a transactional id that is used only once, and then votes. The driver records its
+decision in the ledger and then ends the transactions. One rule makes this safe: before a process aborts other
+processes' transactions, it lists their ids in the ledger as doomed, under a lease. A driver that finds one of its own
+transactions among the doomed ids can no longer decide the batch.
 
-If the ledger lacks records that this driver has written, it is an older copy or a different topic, and the driver
+If the ledger lacks records that this driver has written, it is an older copy or a different topic, so the driver
 decides nothing.
 
 | state of the ledger when batch `b` is to be committed | verdict |
 |---|---|
 | a later batch was decided | BEHIND: the checkpoint is older than the output |
 | `b` was decided | DECIDED, by an earlier call or by another driver: finish it, abort this copy |
-| one of the votes' ids is doomed | DOOMED: some process may be aborting it, so this copy cannot be decided |
+| one of the votes' ids is doomed | DOOMED: another process may be aborting it, so this copy cannot be decided |
 | none of these | OPEN: decide |
 """
 
@@ -47,12 +47,11 @@ from odradek.spark.ledger import (
 from odradek.spark.names import Sink, sink_of, task_of
 from odradek.spark.steps import CommitStep, Observe, observe_nothing
 
-# The broker forgets a transactional id an hour after its transaction has ended
-# (odradek.transactional.id.expiration.rules).
+# The broker forgets a transactional id an hour after its transaction ended (odradek.transactional.id.expiration.rules).
 ID_EXPIRATION_MS = 3_600_000
 EXPIRED_AT_A_TIME = 10
-LEASE_PAUSES_S = (0.0, 0.2, 0.5, 1.0)  # upper limits of the random pauses before the lease is taken again
-DIGEST_MASK = 2**64 - 1  # digests are added up modulo 2^64
+LEASE_PAUSES_S = (0.0, 0.2, 0.5, 1.0)  # upper limits of the random pauses before taking the lease again
+DIGEST_MASK = 2**64 - 1  # digests are added modulo 2^64
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -62,23 +61,23 @@ class SinkError(Exception):
 
 
 class CheckpointBehind(SinkError):
-    """The ledger has a later batch. The checkpoint is therefore an old copy, and the output already contains the rows
-    that the query is about to write."""
+    """The ledger contains a later batch, so the checkpoint is an old copy and the output already contains the rows that
+    the query is about to write."""
 
 
 class LedgerBehind(SinkError):
-    """The ledger lacks a batch that this driver has decided. The broker was restored from an older copy, or the topic
-    was deleted and created again. Rows of committed batches may be lost too."""
+    """The ledger lacks a batch that this driver has decided, because the broker was restored from an older copy or the
+    topic was deleted and created again. Rows of committed batches may be lost too."""
 
 
 class VotesDoomed(SinkError):
-    """A recovery or an operator has aborted transactions of this batch, or is aborting them. Nothing was decided, and
+    """A recovery or an operator has aborted transactions of this batch or is aborting them. Nothing was decided, and
     the batch must be written again."""
 
 
 class ReplayDiffers(SinkError):
-    """A batch that was decided earlier had a different number of rows, or a batch write with this key had different
-    rows. The first decision remains in force."""
+    """The batch was decided earlier with a different number of rows, or a batch write with this key had different rows.
+    The first decision stands."""
 
 
 class LeaseContested(SinkError):
@@ -86,19 +85,18 @@ class LeaseContested(SinkError):
 
 
 class LeftOpen(SinkError):
-    """A write failed, and transactions of its tasks could not be ended. Readers of committed records wait for these
-    transactions."""
+    """A write failed and some of its tasks' transactions could not be ended. They delay read_committed consumers."""
 
 
 class NotExactlyOnce(SinkError):
-    """An operator aborted a transaction of a decided batch, so the rows of this transaction are lost."""
+    """An operator aborted a transaction of a decided batch, so that transaction's rows are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """A task's promise that its rows are written and flushed, in a prepared transaction that survives any crash.
+    """A task's promise that its rows have been written and flushed in a prepared transaction that survives any crash.
 
-    digest        the digest of all columns. It does not depend on the order of the rows, so the digests of tasks can be
+    digest        the digest of all columns. It does not depend on the order of the rows, so the tasks' digests can be
                   added.
     first_digest  the digest of version DIGEST_OF_KEYS_AND_VALUES. Only batch writes with a key compute it, because the
                   ledger keeps the keys of earlier releases for the duration of `idempotencyKeyRetention`.
@@ -138,8 +136,8 @@ def judge(entry: LedgerEntry, batch: int, votes: Iterable[Vote]) -> BatchVerdict
 
 
 def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: Iterable[str], at_ms: int) -> LedgerEntry:
-    """Returns the ledger record that decides the batch. Open transactions without a vote become doomed. Ids that were
-    doomed earlier are dropped, because the new batch number already rules out that their transactions are committed."""
+    """Returns the ledger record that decides the batch. Open transactions without a vote become doomed. Ids doomed
+    earlier are dropped, because the new batch number already ensures that their transactions cannot be committed."""
     mine = {vote.transactional_id for vote in votes}
     return replace(
         entry,
@@ -156,15 +154,15 @@ def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: It
 
 
 def recovery(entry: LedgerEntry, open_ids: Iterable[str]) -> LedgerEntry:
-    """Returns the ledger record to write before open transactions are aborted. Their ids become doomed. Ids that were
-    doomed earlier remain doomed, because no batch is decided."""
+    """Returns the ledger record to write before open transactions are aborted. Their ids become doomed. Ids doomed
+    earlier remain doomed, because no batch is decided."""
     decided = {part.transactional_id for part in entry.parts}
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
 
 def futile_ids(entry: LedgerEntry, open_ids: Iterable[str]) -> set[str]:
-    """Returns the open transactions that no driver can commit any more. They belong to an earlier batch, or to the
-    batch that the ledger has decided without them."""
+    """Returns the open transactions that no driver can commit any more, because they belong to an earlier batch or the
+    ledger has decided their batch without them."""
     decided = {part.transactional_id for part in entry.parts}
     tasks = {each: task_of(each) for each in set(open_ids) - decided}
     return {each for each, task in tasks.items() if task is not None and task.batch <= entry.batch}
@@ -175,8 +173,8 @@ def wall_clock_ms() -> int:
 
 
 def digest_of(votes: Sequence[Vote], version: int) -> int | None:
-    """Adds up the votes' digests of this version. Returns None if a vote lacks such a digest, or if the version belongs
-    to a later release."""
+    """Adds up the votes' digests of this version. Returns None if a vote has no digest of this version, or if the
+    version comes from a later release."""
     match version:
         case _ if version == DIGEST_OF_ALL_COLUMNS:
             digests: list[int | None] = [vote.digest for vote in votes]
@@ -189,8 +187,8 @@ def digest_of(votes: Sequence[Vote], version: int) -> int | None:
 
 
 class TwoPhaseSink:
-    """The driver's side of one sink. Only one call may run at a time. A call may be repeated after a crash at any
-    point."""
+    """The driver's side of one sink. Only one call may run at a time. A call that crashed at any point can be
+    repeated."""
 
     def __init__(
         self,
@@ -205,7 +203,7 @@ class TwoPhaseSink:
         self._observe = observe
         self._clock_ms = clock_ms
         self._ledger = Ledger(brokers, sink, observe)
-        self._decided = UNDECIDED  # the last batch that this driver has seen in the ledger
+        self._decided = UNDECIDED  # the last batch seen by this driver in the ledger
 
     async def close(self) -> None:
         """Releases the lease. Prepared transactions remain prepared."""
@@ -217,13 +215,13 @@ class TwoPhaseSink:
     async def commit(
         self, votes: Sequence[Vote], batch: int, *, kept_ms: int | None = None, run: str | None = None
     ) -> None:
-        """Decides the batch. Returns when its transactions are committed. Raises SinkError or ClientError. In that
-        case, call `abort`, which finishes the batch if it was decided after all.
+        """Decides the batch and returns once its transactions are committed. If it raises SinkError or ClientError,
+        call `abort`, which finishes the batch if it was decided after all.
 
         kept_ms  for a batch write with a key: how long the ledger keeps the key. A repeated write must have the same
                  rows, whereas a repeated batch of a stream may have different rows, for example with rand().
-        run      for a run without further batches: the commit seals the run, so that a task that lost against another
-                 attempt cannot open a transaction afterwards. In a stream, the next batch ends such transactions.
+        run      for a run without further batches: the commit seals the run, so that a task that lost to another
+                 attempt cannot open a transaction afterwards. In a stream, the next batch ends these transactions.
         """
         await self._observe(CommitStep.BEGUN, 0)
         try:
@@ -241,11 +239,11 @@ class TwoPhaseSink:
         `commit` failed after the decision. Returns whether the decision named transactions of this call, which means
         that their rows are in the output.
 
-        run  the run to seal, so that none of its tasks can open a transaction afterwards. Every transaction that its
-             tasks have opened is ended, whether or not they have voted.
+        run  the run to seal, so that none of its tasks can open a transaction afterwards. Every transaction opened by
+             its tasks is ended, whether or not the tasks have voted.
 
         Raises LeftOpen, which names the transactions that could not be ended and the command that ends them. The call
-        may be repeated.
+        can be repeated.
         """
         voted = {vote.transactional_id for vote in votes}
         try:
@@ -257,8 +255,8 @@ class TwoPhaseSink:
             raise self._left_open(voted, run, error) from error
 
     async def recover(self, run: str | None = None) -> LedgerEntry:
-        """Finishes the decided batch, and aborts all other open transactions of the sink, or only those of `run`.
-        Returns the record of the ledger.
+        """Finishes the decided batch and aborts the sink's other open transactions, or only those of `run`. Returns the
+        ledger's record.
 
         Call this for a query that is no longer running. If the query is still running, its next commit fails, and its
         batch is written again.
@@ -267,14 +265,14 @@ class TwoPhaseSink:
 
     async def forget(self) -> None:
         """Removes the sink from the ledger. Call this for a sink that will not write again, such as a batch write
-        without a key, which could not be recognised if it were repeated."""
+        without a key, which would not be recognised if it were repeated."""
         if (await self._ledger.leased_entry()).batch > UNDECIDED:
             await self._ledger.erase()
             self._decided = UNDECIDED
 
     async def forget_expired(self) -> None:
-        """Removes from the ledger some of the sinks whose keys have expired, oldest first. Takes the lease of each sink
-        before it removes the sink."""
+        """Removes some of the sinks with expired keys from the ledger, oldest first. Takes each sink's lease before
+        removing the sink."""
         now_ms = self._clock_ms()
         entries = [each for each in (await read_entries(self._brokers)).values() if each.is_expired(now_ms)]
         for entry in sorted(entries, key=lambda each: each.at_ms)[:EXPIRED_AT_A_TIME]:
@@ -286,8 +284,8 @@ class TwoPhaseSink:
                 await ledger.release()
 
     async def open_ids(self, run: str | None = None) -> list[str]:
-        """Returns the ids of the open transactions of the sink's tasks, or only of the tasks of `run`. Takes no
-        lease."""
+        """Returns the ids of the open transactions of the sink's tasks, or only of the tasks in `run`. Does not take
+        the lease."""
         async with self._brokers.admin() as admin:
             return await self._open_ids(admin, run)
 
@@ -301,9 +299,8 @@ class TwoPhaseSink:
         return doomed
 
     async def _under_lease(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs `work`, which takes the lease. Repeats `work` if another process has taken the lease in the meantime.
-        The pauses are random, so that two processes do not keep taking the lease from each other. Raises
-        LeaseContested."""
+        """Runs `work`, which takes the lease. Runs `work` again if another process takes the lease in the meantime. The
+        pauses are random, so that two processes do not keep taking the lease from each other. Raises LeaseContested."""
         for pause_s in LEASE_PAUSES_S:
             try:
                 return await work()
@@ -332,9 +329,9 @@ class TwoPhaseSink:
         return False
 
     async def _note_aborted(self, entry: LedgerEntry) -> None:
-        """Removes the doomed ids from the ledger, now that their transactions have ended. The ids are no longer needed,
-        because a commit checks that its transactions are open before it decides. If they remained, a batch that fails
-        repeatedly would make the record grow."""
+        """Removes the doomed ids from the ledger once their transactions have ended. The ids are no longer needed,
+        because a commit checks that its transactions are open before it decides. If they remained, the record would
+        grow whenever a batch failed repeatedly."""
         try:
             if entry.batch == UNDECIDED:
                 await self._ledger.erase()
@@ -344,13 +341,13 @@ class TwoPhaseSink:
             _log.info("%s: the ledger still lists aborted transactions: %s", entry.sink, error)
 
     async def _seal(self, admin: Admin, run: str) -> None:
-        """Registers the seal of the run with the coordinator. A task looks for the seal after its own transactional id
-        has been registered, and before it opens a transaction. Therefore either the task finds the seal, or a process
-        that seals the run and then lists the ids of the run finds the task."""
+        """Registers the run's seal with the coordinator. A task looks for the seal after registering its own
+        transactional id and before opening a transaction. So either the task finds the seal, or a process that seals
+        the run and then lists the run's ids finds the task."""
         await admin.force_terminate_transaction(self._sink.seal_id(run))
 
     async def _unended_ids(self, admin: Admin, run: str) -> set[str]:
-        """Returns the transactional ids of the run's tasks that have a transaction, or can still begin one."""
+        """Returns the transactional ids of the run's tasks that have a transaction or can still begin one."""
         listed = await admin.list_transactions(
             states=[ONGOING, EMPTY], transactional_id_pattern=self._sink.pattern(run)
         )
@@ -366,8 +363,8 @@ class TwoPhaseSink:
         )
 
     async def _require_open(self, admin: Admin, votes: Iterable[Vote], open_ids: Collection[str], where: str) -> None:
-        """Raises VotesDoomed if a transaction has already ended. Deciding such a batch would lose the rows of the
-        transaction."""
+        """Raises VotesDoomed if a transaction has already ended. Deciding the batch would lose that transaction's
+        rows."""
         for vote in votes:
             name = vote.transactional_id
             if name not in open_ids and await _state_of(admin, name) != ONGOING:
@@ -418,7 +415,7 @@ class TwoPhaseSink:
                     if run is not None:
                         open_ids |= await self._unended_ids(admin, run)
                     if not votes and not open_ids and kept_ms is None:
-                        return  # nothing to commit, abort or record, and a replay reaches the same result
+                        return  # nothing to commit, abort or record; a replay would reach the same result
                     await self._observe(CommitStep.LISTED, 0)
                     now_ms = self._clock_ms()
                     expires_ms = None if kept_ms is None else now_ms + kept_ms
@@ -432,7 +429,7 @@ class TwoPhaseSink:
 
     async def _note_finished(self, entry: LedgerEntry) -> None:
         """Records that the batch has ended, so that a late replay need not look up its transactions. Also drops the
-        doomed ids, whose transactions have ended. The batch is committed even if this record is not written."""
+        doomed ids, because their transactions have ended. The batch is committed even if this record is not written."""
         finished = replace(entry, is_finished=True, doomed=())
         if finished == entry:
             return
@@ -447,7 +444,7 @@ class TwoPhaseSink:
             )
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
-        """Ends the decided transactions, and then aborts the doomed transactions. As long as the broker knows a
+        """Commits the decided transactions, and then aborts the doomed ones. As long as the broker knows a
         transactional id, only a response without an error proves that its transaction is committed."""
         parts = () if entry.is_finished else entry.parts
         results = await asyncio.gather(
@@ -467,8 +464,8 @@ class TwoPhaseSink:
         except ProducerFenced as error:
             age_ms = self._clock_ms() - entry.at_ms
             if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and age_ms >= ID_EXPIRATION_MS:
-                # The broker does not forget prepared transactions, so this transaction has ended. The driver that ended
-                # it did not record this.
+                # The broker does not forget prepared transactions, so this transaction has ended, and the driver that
+                # ended it did not record that.
                 _log.warning(
                     "%s: batch %d was decided %d minutes ago, and the broker no longer knows %r; the batch counts"
                     " as committed",
@@ -538,7 +535,7 @@ async def _state_of(admin: Admin, transactional_id: str) -> str | None:
 
 
 async def _abort_one(admin: Admin, transactional_id: str) -> None:
-    """Aborts a transaction with the producer id and epoch that the coordinator reports. Does nothing if the transaction
+    """Aborts a transaction with the producer id and epoch reported by the coordinator. Does nothing if the transaction
     has ended in the meantime. If no transaction has begun yet, fences the producer, so that it cannot begin one."""
     found = await _described(admin, transactional_id)
     if found is not None and found.state == EMPTY:

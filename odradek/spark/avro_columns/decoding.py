@@ -1,7 +1,7 @@
 """Decodes a column in Confluent's wire format with Spark's own `from_avro`.
 
-A value begins with a zero byte and the id of the writer's schema. The expression contains one `from_avro` for each id
-of the subject. All of them have the same reader's schema, so records of all versions get the same type.
+A value begins with a zero byte and the id of the writer's schema. The expression contains one `from_avro` for each of
+the subject's schema ids. They all use the same reader schema, so records of all versions decode to the same type.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 FAILFAST: Final = "FAILFAST"
 PERMISSIVE: Final = "PERMISSIVE"
 MISSING_JAR: Final = "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE"
-# Options of `from_avro` for which `decode_avro` has parameters.
+# The `from_avro` options that `decode_avro` sets through its own parameters.
 OWN_PARAMETERS: Final = {"avroschema": "version", "mode": "mode"}
 PLACE: Final = ("topic", "partition", "offset")
-MAX_SHOWN_IDS: Final = 20  # maximum number of schema ids in a message
+MAX_SHOWN_IDS: Final = 20  # maximum number of schema ids listed in a message
 
 
 class SparkAvroMissing(RuntimeError):
-    """The session does not have the package `spark-avro`."""
+    """The session does not have the `spark-avro` package."""
 
 
 def decode_avro(
@@ -53,9 +53,9 @@ def decode_avro(
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Decodes a binary column with the Avro schemas of a subject and returns the DataFrame with the decoded column.
-    Works for batches and for streams.
+    Works for both batches and streams.
 
-    The versions of the subject are requested once, when this function is called. Null values remain null.
+    The subject's versions are requested once, when this function is called. Null values remain null.
 
     frame           the DataFrame with the column
     column          the name of the binary column, such as `value`
@@ -64,10 +64,11 @@ def decode_avro(
     registry        the URL of the registry; default: the environment variable ODRADEK_SCHEMA_REGISTRY, or
                     http://localhost:8081
     user, password  the credentials for the registry, if it needs any
-    version         the version of the reader's schema, which determines the type of the decoded column; default: the
+    version         the version of the reader schema, which determines the type of the decoded column; default: the
                     latest
     mode            FAILFAST: the query fails if a value cannot be decoded. PERMISSIVE: such a value becomes null. In
-                    both modes, the query fails if a value names a schema that the subject did not have.
+                    both modes, the query fails if a value names a schema that the subject did not have when
+                    `decode_avro` was called.
     options         other options of Spark's `from_avro`
 
     Raises OptionError, SubjectError or SparkAvroMissing.
@@ -82,7 +83,7 @@ def decode_avro(
     found = read_subject(SchemaRegistryClient(address), subject, version)
     try:
         decoded = frame.withColumn(into or column, _decoded(frame, column, found, mode, options))
-        _ = decoded.schema  # With Spark Connect, this call analyses the expression.
+        _ = decoded.schema  # With Spark Connect, this call has the server analyse the expression.
     except PySparkException as error:
         if error.getCondition() == MISSING_JAR:
             package = f"org.apache.spark:spark-avro_2.13:{frame.sparkSession.version}"
@@ -97,8 +98,8 @@ def decode_avro(
 
 
 def schema_id(column: str) -> Column:
-    """Returns an expression for the id of the schema with which the values of a binary column were written. The id is
-    null if the value is null, or does not begin with a zero byte and an id."""
+    """Returns an expression for the id of the schema that each value of a binary column was written with. The id is
+    null if the value is null or does not begin with a zero byte and an id."""
     value = _column(column)
     found = functions.conv(functions.hex(functions.substring(value, 2, HEADER.size - 1)), 16, 10).cast("bigint")
     is_id = (
@@ -130,12 +131,12 @@ def _require_valid(frame: DataFrame, column: str, mode: str, options: Mapping[st
 def _decoded(frame: DataFrame, column: str, subject: AvroSubject, mode: str, options: Mapping[str, str]) -> Column:
     value = _column(column)
     header = functions.substring(value, 1, HEADER.size)
-    # Without a length, `substring` returns the rest.
+    # Without a length, `substring` returns everything from the given position on.
     payload = functions.expr(f"substring(`{column.replace('`', '``')}`, {HEADER.size + 1})")
     settings = {**options, "mode": mode, "avroSchema": subject.reader}
     cases = [
         (header == functions.lit(HEADER.pack(MAGIC, each)), from_avro(payload, schema, settings).getField(FIELD))
-        for each, schema in sorted(subject.writers.items(), reverse=True)  # newest first: the most common id
+        for each, schema in sorted(subject.writers.items(), reverse=True)  # newest first: most records have this id
     ]
     cases.append((schema_id(column).isNotNull(), _unknown_id(frame, column, subject)))
     if mode == FAILFAST:
@@ -145,7 +146,8 @@ def _decoded(frame: DataFrame, column: str, subject: AvroSubject, mode: str, opt
 
 
 def _unknown_id(frame: DataFrame, column: str, subject: AvroSubject) -> Column:
-    """Returns an expression that fails the query because the subject had no schema with the id in the value."""
+    """Returns an expression that makes the query fail, with the reason that the subject had no schema with the value's
+    id."""
     known = sorted(subject.writers)
     shown = ", ".join(map(str, known[-MAX_SHOWN_IDS:]))
     ids, argument, meaning = shown, shown, ""
@@ -168,7 +170,7 @@ def _unknown_id(frame: DataFrame, column: str, subject: AvroSubject) -> Column:
 
 
 def _foreign(frame: DataFrame, column: str) -> Column:
-    """Returns an expression that fails the query because the value names no schema."""
+    """Returns an expression that makes the query fail, with the reason that the value names no schema."""
     return functions.raise_error(
         functions.concat(
             *_described(frame, column),
@@ -183,7 +185,7 @@ def _foreign(frame: DataFrame, column: str) -> Column:
 
 
 def _described(frame: DataFrame, column: str) -> list[Column]:
-    """Returns expressions that together name the column. If the DataFrame has the columns of a source, they also name
+    """Returns expressions that together name the column. If the DataFrame has a source's columns, they also identify
     the record."""
     if not set(PLACE) <= set(frame.columns):
         return [functions.lit(f"a value of the column {column}")]

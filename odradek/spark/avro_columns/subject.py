@@ -1,4 +1,4 @@
-"""Requests the versions of a subject, and prepares their schemas for Spark's `from_avro`."""
+"""Requests a subject's versions and prepares their schemas for Spark's `from_avro`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ADVICE: Final[Mapping[RegistryFailure, str]] = {
 
 
 class SubjectError(ValueError):
-    """The versions of a subject cannot decode a column."""
+    """A column cannot be decoded with the subject's versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvroSubject:
     """The schemas of a subject, each wrapped in a record with one field.
 
-    writers  the schemas by their ids, including those of softly deleted versions, whose records may still exist
+    writers  the schemas by their ids, including those of soft-deleted versions, whose records may still exist
     reader   the schema that determines the type of the decoded column
     """
 
@@ -47,7 +47,7 @@ class AvroSubject:
 def read_subject(registry: SchemaRegistryClient, name: str, version: int | None = None) -> AvroSubject:
     """Requests all versions of a subject. Raises SubjectError.
 
-    version  the version of the reader's schema; default: the latest
+    version  the version of the reader schema; default: the latest
     """
     try:
         reader = registry.version(name, version)
@@ -83,10 +83,10 @@ def is_only_bytes(document: Json) -> bool:
 
 
 def wrapped(document: Json) -> str:
-    """Returns the text of a record schema whose only field has this schema.
+    """Returns the JSON text of a record schema whose only field has the given schema.
 
-    Avro encodes a value in the same way as a record that contains only this value. In the mode PERMISSIVE, `from_avro`
-    returns a record whose fields are all null if bytes do not fit the schema. With the wrapper, the value is the only
-    field and becomes null, so it differs from a valid value whose own fields are all null.
+    Avro encodes a value in the same way as a record that contains only this value. In PERMISSIVE mode, `from_avro`
+    returns a record whose fields are all null if the bytes do not match the schema. With the wrapper, the value is the
+    only field and becomes null, so it differs from a valid value whose own fields are all null.
     """
     return json.dumps({"type": "record", "name": "OdradekValue", "fields": [{"name": FIELD, "type": document}]})

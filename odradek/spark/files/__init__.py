@@ -1,7 +1,7 @@
 """Reads the files of a data directory in Spark, without a broker: `format("odradek").option("path", …)`.
 
-options  the options of the source, and the records that filters exclude
-plan     the tasks of a query, each of which reads part of a partition
-views    the tables that tasks yield: records, batches, transactions, and others
-reader   the reader of the data source, the only module of this package that imports pyspark
+options  the source's options, and which records the filters select
+plan     divides a query into tasks that each read part of a partition
+views    the tables that tasks yield, such as records, batches and transactions
+reader   the data source's reader; the only module in this package that imports pyspark
 """

@@ -1,8 +1,9 @@
-"""The options of `format("odradek")` with `path`, and the filters of a query. The source accepts the options of Spark's
-Kafka source, and further options that only apply to files.
+"""The options of `format("odradek")` with `path`, and a query's filters. The source accepts the options of Spark's
+Kafka source, plus options that apply only to files.
 
-A filter is an object with an `attribute` (the path of a column) and a `value`. Its class has a name from
-`pyspark.sql.datasource`. Spark applies every filter again, so this module may ignore filters that it does not know.
+A filter is an object with an `attribute` (a column's path) and a `value`, and its class is named like one of the
+filters in `pyspark.sql.datasource`. Spark applies every filter again, so this module can ignore filters that it does
+not know.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ _EQUAL = frozenset({"EqualTo", "EqualNullSafe"})
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """The records that the filters may select. Records outside of these limits need not be read. None means no limit.
+    """Limits on the records that the filters can select. Records outside these limits need not be read. None means no
+    limit.
 
-    not_before  lower bound of a record's timestamp in ms. There is no upper bound, because batch headers do not contain
-                the smallest timestamp, by which batches could be excluded.
+    not_before  lower bound of a record's timestamp in ms. There is no upper bound, because excluding a batch would
+                require its smallest timestamp, which the header does not contain.
     """
 
     topics: frozenset[str] | None = None
@@ -53,7 +55,7 @@ EVERYTHING = Pruning()
 
 
 def pruned(filters: Iterable[Any]) -> Pruning:
-    """Combines filters. A row is selected only if it satisfies all of them."""
+    """Combines filters into limits. A row is selected only if it satisfies every filter."""
     found = EVERYTHING
     for each in filters:
         kind = type(each).__name__
@@ -100,7 +102,8 @@ def _both(first: frozenset[Any] | None, second: frozenset[Any]) -> frozenset[Any
 
 
 def _ms(value: datetime) -> int:
-    """Converts a time to milliseconds, rounded down. A time without a time zone is treated as UTC."""
+    """Converts a date or time to milliseconds since the epoch, rounded down. A time without a time zone is treated as
+    UTC."""
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000_000) // 1_000
 
@@ -108,7 +111,7 @@ def _ms(value: datetime) -> int:
 E = TypeVar("E", bound=Enum)
 
 MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # the default of spark.sql.files.maxPartitionBytes
-# Options that only make sense with a broker.
+# Options that make sense only with a broker.
 _OF_THE_NETWORK = ("kafka.bootstrap.servers",)
 _KNOWN = (
     *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -130,8 +133,7 @@ class LogView(Enum):
 
 
 class DamageMode(Enum):
-    """The treatment of a damaged batch. Either the query fails, or the batch is left out and reported in the worker's
-    log."""
+    """How a damaged batch is handled: the query fails, or the batch is left out and reported in the worker's log."""
 
     FAIL_FAST = "failfast"
     PERMISSIVE = "permissive"

@@ -1,7 +1,7 @@
-"""Plans a query on files: divides it into tasks that each read part of a partition. Independent of Spark.
+"""Divides a query on files into tasks that each read part of a partition. Independent of Spark.
 
-Planning reads only batch headers. The range of each task is fixed, so a repeated task reads the same records even if a
-broker keeps writing.
+Planning reads only batch headers. The range of each task is fixed, so a task that is run again reads the same records
+even if a broker is writing to the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.spark.files.options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, log_losses, ranges, requested_offsets, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
-# Distance between the places of a survey. A filter on timestamps excludes either all records of a place or none.
+# Distance between a survey's places. A filter on timestamps excludes either all of a place's records or none.
 _PLACES_APART_BYTES = 8 * 1024 * 1024
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 
@@ -43,7 +43,7 @@ class FileTask:
 
 
 def chosen_logs(options: FileOptions) -> list[PartitionLog]:
-    """Returns the partitions that the options name. Raises OptionError for a partition that does not exist."""
+    """Returns the logs of the partitions that the options name. Raises OptionError if a partition does not exist."""
     logs = partitions_at(options.path)
     choice = options.choice
     if choice is None:
@@ -61,7 +61,7 @@ def chosen_logs(options: FileOptions) -> list[PartitionLog]:
 
 
 def selected_logs(options: FileOptions) -> list[PartitionLog]:
-    """Returns the partitions of `chosen_logs` that the filters of the query do not exclude."""
+    """Returns the logs of `chosen_logs` that the query's filters do not exclude."""
     return [log for log in chosen_logs(options) if options.pruning.has(log.topic, log.partition)]
 
 
@@ -134,8 +134,8 @@ def _resolved(
 
 
 def _not_older(found: PartitionSurvey, timestamp_ms: int, options: FileOptions) -> int | None:
-    """Returns the offset of the first record with at least this timestamp, or None if there is no such record. As in
-    ListOffsets, aborted records are included."""
+    """Returns the offset of the first record with at least this timestamp, or None if there is no such record. As with
+    ListOffsets, this record can belong to an aborted transaction."""
     place = found.not_older.get(timestamp_ms)
     end_offset = _end(found, options)
     if place is None or place.offset >= end_offset:
@@ -159,8 +159,8 @@ def _pruned(whole: OffsetRange, options: FileOptions) -> OffsetRange:
 
 
 def _cut(whole: OffsetRange, found: PartitionSurvey, options: FileOptions) -> Iterator[FileTask]:
-    """Cuts a range into tasks at the places of the survey. A task has at most maxBytesPerPartition bytes, unless a
-    single place is larger. Leaves out places whose records are all too old."""
+    """Cuts a range into tasks at the survey's places. A task reads at most maxBytesPerPartition bytes, unless a single
+    place is larger. Places that contain only records that are too old are left out."""
     places, not_before = found.places, options.pruning.not_before
     offsets = [place.offset for place in places]
     first = max(0, bisect_left(offsets, whole.start_offset + 1) - 1)

@@ -1,4 +1,4 @@
-"""The reader of `format("odradek").option("path", …)`. It reads topics from log directories, without a broker."""
+"""The reader for `format("odradek").option("path", …)`, which reads topics from log directories without a broker."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class FileReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringReader(FileReader):
-    """The reader that is used if the option pushFilters is set.
+    """The reader used if the `pushFilters` option is set.
 
-    It is not the default for two reasons. PySpark 4.3.0 reuses the pushed filters of a DataFrame's first query in the
-    DataFrame's next query, even if that query has different filters. PySpark also refuses a reader with `pushFilters`
-    unless spark.sql.python.filterPushdown.enabled is set.
+    It is not the default for two reasons. PySpark 4.3.0 applies the filters pushed for a DataFrame's first query to the
+    DataFrame's next query too, even if that query has different filters. PySpark also rejects a reader that has a
+    `pushFilters` method unless spark.sql.python.filterPushdown.enabled is set.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:

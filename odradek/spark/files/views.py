@@ -1,4 +1,4 @@
-"""The views of a data directory: their columns, and the rows that the tasks of each view read. Independent of Spark."""
+"""Defines the columns of a data directory's views, plans their tasks and reads their rows. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_
 
 
 def read_task(task: FileTask, options: FileOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads records with Spark's columns, a few megabytes at a time. Raises DamagedLog."""
+    """Reads records into Spark's columns, a few megabytes at a time. Raises DamagedLog."""
     for table in record_tables(task, options, decoded_columns(schema)):
         yield from as_spark_has_them(table, task.range.topic, task.range.partition, schema)
 
@@ -63,7 +63,7 @@ def _decoded(task: FileTask, stretch: Stretch, columns: set[str]) -> pa.Table:
         start_offset=task.range.start_offset,
         end_offset=task.range.end_offset,
         columns=columns,
-        check_crcs=False,  # `stretches` has already checked the CRCs
+        check_crcs=False,  # the CRCs have been checked by `stretches`
     )
 
 
@@ -85,8 +85,8 @@ _TYPES = {
     "timestamp": TIMESTAMP,
 }
 # SQL names and types of the columns. `controlType` is COMMIT, ABORT, or a control type of the metadata log. In the view
-# of internal records, `state` is the state of a transaction, and `key` and `value` are JSON. A null value there means
-# that the record deletes its key.
+# of internal records, `state` is the state of a transaction, and `key` and `value` are JSON. A null value in that view
+# means that the record deletes its key.
 _COLUMNS: Mapping[LogView, str] = {
     LogView.BATCHES: "topic string, partition int, file string, position bigint, baseOffset bigint, lastOffset bigint,"
     " records int, sizeInBytes int, leaderEpoch int, producerId bigint, producerEpoch smallint, baseSequence int,"
@@ -131,13 +131,13 @@ def columns(options: FileOptions) -> str:
 
 
 def tasks(options: FileOptions) -> Sequence[Task]:
-    """Returns the tasks of a query. A view that needs a whole partition in order has one task per partition. The tasks
-    of any other view are cut by size."""
+    """Returns a query's tasks. A view that must read a complete partition in order has one task per partition. Other
+    views' tasks are cut by size."""
     return selected_logs(options) if options.view in _TABLES else plan(options)
 
 
 def read(task: Task, options: FileOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads the rows of a task in groups, with the columns of `schema`."""
+    """Reads a task's rows in groups, with the columns in `schema`."""
     match task:
         case PartitionLog():
             yield from _batched(_TABLES[options.view](task, on_damage(options)), schema)
@@ -179,7 +179,7 @@ def _batch_rows(task: FileTask, options: FileOptions, schema: pa.Schema) -> Iter
         range_.start_offset,
         range_.end_offset,
         hint=task.hint,
-        check_crcs=False,  # the column isValid shows whether each CRC is right
+        check_crcs=False,  # the isValid column shows whether each CRC matches
         on_damage=on_damage(options),
     ):
         file = str(stretch.path)
@@ -242,7 +242,7 @@ def _of_control(header: BatchHeader, data: memoryview) -> tables.Row:
 
 
 def _there(value: int) -> int | None:
-    """Converts -1, which means that a value is missing, to None."""
+    """Converts -1, which stands for a missing value, to None."""
     return None if value == -1 else value
 
 
@@ -275,7 +275,7 @@ def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]
 
 
 def _content(fields: Mapping[str, Any]) -> Any:
-    """Returns the content of a record's value, without the version that precedes the content."""
+    """Returns a record's value without the version at its start."""
     if "data" in fields:  # a record of the metadata log
         return fields["data"]
     value = fields.get("value")

@@ -5,6 +5,6 @@ export   writes topics as Parquet
 diff     compares two data directories
 profile  measures a topic
 
-The other modules are parts of these four. Applications import the functions from the modules of the same names in the
+The other modules support these four. Applications import the functions from the modules with the same names in the
 parent package, as docs/using-spark.md describes.
 """

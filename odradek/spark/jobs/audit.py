@@ -1,7 +1,7 @@
-"""Checks whether each record of an input was written to an output exactly once, by comparing the two as multisets.
+"""Checks whether each record of an input was written to an output exactly once, by comparing input and output as
+multisets.
 
-Records that are equal in the columns `on` are treated as one value. A value must occur in the output as often as in the
-input.
+Records with equal `on` columns are treated as one value, which must occur in the output as often as in the input.
 
 | in the input | in the output | verdict |
 |---|---|---|
@@ -9,8 +9,7 @@ input.
 | n > 0 | m > n | repeated, m - n times |
 | 0 | m > 0 | invented, m times |
 
-Spark shuffles only the columns `on` and the place of each record. Data that does not fit into memory is spilled to
-disk.
+Spark shuffles only the `on` columns and each record's place, and spills to disk if the data does not fit into memory.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ LOST, REPEATED, INVENTED = "lost", "repeated", "invented"
 VERDICTS = (LOST, REPEATED, INVENTED)
 EXAMPLES = 5
 _RANKS = ("first_input", "first_output", "last_output")
-_OFFSET_BITS = 48  # lower bits of a rank, for the offset; the upper bits are for the partition
+_OFFSET_BITS = 48  # a rank's lower bits, which hold the offset; the upper bits hold the partition
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A value that occurs less often or more often in the output than in the input. A place is None if the rows have no
-    columns `partition` and `offset`."""
+    """A value that occurs more often or less often in the output than in the input. A place is None if the rows have no
+    `partition` and `offset` columns."""
 
     verdict: str
     value: dict[str, str | None]
@@ -71,15 +70,15 @@ class Comparison:
 
 
 def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None) -> DataFrame:
-    """Returns a row for each value that the input and the output contain in different numbers. If there is no row,
+    """Returns a row for each value whose number of occurrences differs between input and output. If there are no rows,
     every record was written exactly once.
 
-    on         columns or SQL expressions that identify a record of the input in the output
+    on         columns or SQL expressions that identify an input record in the output
     output_on  the corresponding columns of the output if they differ. Their number and types must be those of `on`.
 
-    The result has the columns of `on`, verdict, input_count, output_count, and the places (partition, offset) of the
-    first and last records: first_input, first_output and last_output. A place is null if the rows have no columns
-    `partition` and `offset`.
+    The result has the `on` columns, verdict, input_count, output_count, and the places (partition, offset) of the first
+    and last records: first_input, first_output and last_output. A place is null if the rows have no `partition` and
+    `offset` columns.
     """
     counted, names = _counted(input_df, output_df, on, output_on)
     different = _with_places(_judged(counted).where("verdict is not null"))
@@ -89,12 +88,12 @@ def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on
 def compare(
     input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None, examples: int = EXAMPLES
 ) -> Comparison:
-    """Compares an output with its input, like `exactly_once`, and returns the counts, with up to `examples` examples of
-    each verdict. Spark runs the comparison once."""
+    """Compares an output with its input, like `exactly_once`, and returns the counts and up to `examples` examples of
+    each verdict. Spark runs the comparison only once."""
     counted, names = _counted(input_df, output_df, on, output_on)
     judged = _judged(counted)
-    # The columns of a value without a difference become null, which merges all such values into one row. Values with a
-    # difference are stored for the examples.
+    # If a value's counts do not differ, its columns become null, which merges all these values into one row. The other
+    # values are stored for the examples.
     of_the_different = [F.when(F.col("verdict").isNotNull(), F.col(name)).alias(name) for name in (*names, *_RANKS)]
     summed = (
         judged.select("verdict", *of_the_different, "input_count", "output_count")
@@ -177,7 +176,7 @@ def _judged(counted: DataFrame) -> DataFrame:
 
 
 def _with_places(judged: DataFrame) -> DataFrame:
-    """Converts the columns with ranks to places."""
+    """Converts the columns that contain ranks to places."""
     places = {
         name: F.when(
             F.col(name).isNotNull(),
@@ -192,7 +191,7 @@ def _with_places(judged: DataFrame) -> DataFrame:
 
 
 def _side(frame: DataFrame, expressions: list[Column], names: list[str], *, is_input: bool) -> DataFrame:
-    """Selects the columns to compare, the side, and the place as a single number. Spark can aggregate numbers without
+    """Selects the columns to compare, the side, and the place as a single number, which Spark can aggregate without
     sorting."""
     has_place = {"partition", "offset"} <= set(frame.columns)
     place = F.shiftleft(F.col("partition").cast("long"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
@@ -209,7 +208,7 @@ def _expressions(on: On) -> list[Column]:
 
 
 def _free_names(names: list[str]) -> list[str]:
-    """Makes column names unique, and distinct from the other columns of the result."""
+    """Makes column names unique and different from the result's other column names."""
     used_names = {"verdict", "input_count", "output_count", *_RANKS}
     found: list[str] = []
     for name in names:

@@ -1,5 +1,5 @@
-"""Draws charts with pygal, as SVG elements of a page. Their colours and fonts come from the style sheet of the page, in
-dark mode too."""
+"""Draws charts with pygal, as SVG elements for a page. The page's style sheet sets their colours and fonts, including
+those for dark mode."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pygal
 from pygal.style import Style
 
 # Importing pygal installs a meta path finder for its maps, which this module does not use. The finder lacks
-# `find_spec`, so code that calls this method of all finders would fail.
+# `find_spec`, so code that calls this method on every finder would fail.
 sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
 
-WIDTH, WIDE = 520, 1_090  # widths of a chart in one column of the page, and across the page
+WIDTH, WIDE = 520, 1_090  # chart widths: one column of the page, and the full width of the page
 _FONT = 12
 _WIDEST = 90  # maximum width of a column
 _STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_size=_FONT, value_font_size=_FONT)
@@ -68,7 +68,7 @@ def columns(title: str, rows: Sequence[Bar], *, labels: int = 8, width: int = WI
 
 
 def shares(title: str, rows: Sequence[Bar]) -> str:
-    """Draws one bar that is divided into shares, with a legend below the bar."""
+    """Draws one bar divided into shares, with a legend below it."""
     chart = _chart(
         pygal.HorizontalStackedBar,
         title,
@@ -94,8 +94,8 @@ def _chart(kind: type[pygal.Graph], title: str, height: int, **settings: object)
     )
 
     def plain(root: Element) -> Element:
-        """Removes scripts, styles, comments and addresses from the drawing. Texts that scripts would have shown become
-        titles."""
+        """Removes scripts, styles, comments and addresses from the drawing. Text that scripts would have displayed
+        becomes titles."""
         root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": title}
         for parent in list(root.iter()):
             for child in list(parent):

@@ -26,7 +26,7 @@ from odradek.spark.jobs.shown import shown
 
 MISSING_LEFT, MISSING_RIGHT, CHANGED = "missing in the first", "missing in the second", "changed"
 EXAMPLES = 5
-BLOCK = 65_536  # number of offsets that are compared together
+BLOCK = 65_536  # number of offsets compared together
 _CONTENT = ("key", "value", "timestamp", "headers")
 _BATCH = "topic string, partition int, baseOffset bigint, lastOffset bigint, crc bigint, isControl boolean"
 _MARKER = "topic string, partition int, baseOffset bigint, producerId bigint, isControl boolean, controlType string"
@@ -50,7 +50,7 @@ class PartitionDiff:
 
     @property
     def is_same(self) -> bool:
-        """True if readers of both sides see the same records and markers."""
+        """True if readers see the same records and markers on both sides."""
         return not (self.missing_left or self.missing_right or self.changed or self.markers)
 
 
@@ -83,8 +83,8 @@ class Diff:
 def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = False, examples: int = EXAMPLES) -> Diff:
     """Compares two inputs.
 
-    overlap   compare only offsets that both sides have, because a mirror may lag behind, or because retention has
-              deleted records earlier on one side
+    overlap   compare only offsets that both sides have, because a mirror can lag behind, and retention can delete
+              records earlier on one side
     examples  maximum number of examples in the result
     """
     ours, theirs = _bounds(spark, left), _bounds(spark, right)
@@ -130,8 +130,8 @@ def different_batches(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def different_records(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Compares two frames of records. Returns topic, partition, offset, difference, and the names of the columns that
-    differ."""
+    """Compares two frames of records. Returns the topic, partition, offset and difference of each record that differs,
+    and the names of its columns that differ."""
     place = ["topic", "partition", "offset"]
     present = [name for name in _CONTENT if name in left.columns and name in right.columns]
 
@@ -215,14 +215,14 @@ def _clipped(requested: OffsetBounds, spans: OffsetBounds) -> OffsetBounds:
 
 
 def _read(spark: SparkSession, source: Input, requested: OffsetBounds, schema: str | None, view: str) -> DataFrame:
-    """Reads the offsets in `requested`, which are given for each partition."""
+    """Reads the offsets that `requested` gives for each partition."""
     options: dict[str, dict[str, Any]] = {"startingOffsets": {}, "endingOffsets": {}}
     assigned: dict[str, list[int]] = {}
     for (topic, partition), (start, end) in sorted(requested.items()):
         assigned.setdefault(topic, []).append(partition)
         options["startingOffsets"].setdefault(topic, {})[str(partition)] = start
         options["endingOffsets"].setdefault(topic, {})[str(partition)] = end
-    if not assigned:  # there is nothing to read on this side, but the frame needs the same columns
+    if not assigned:  # this side has nothing to read, but the frame needs the same columns
         return source.with_options(view=view, includeHeaders="true").frame(spark, schema).where("false")
     told = {name: json.dumps(value) for name, value in (options | {"assign": assigned}).items()}
     bare = Input(source.text, source.bootstrap_servers, source.path, (), source.options | told)

@@ -2,8 +2,8 @@
 exactly once.
 
 An export reads the topics of a cluster, or directories of logs. It divides them into chunks, which are ranges of
-offsets. Each Spark task reads one chunk and writes the files of this chunk. If an export crashes, the next call
-finishes its plan (`export_plan.py`).
+offsets. Each Spark task reads one chunk and writes that chunk's files. If an export crashes, the next call finishes its
+plan (`export_plan.py`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from odradek.spark.offsets import OffsetRange, OffsetReader, Offsets
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import ARROW
 
-CHUNK_RECORDS = 1_000_000  # offsets in one chunk of a topic that is read over the network
-CHUNK_BYTES = 128 * 1024 * 1024  # bytes in one chunk of a log in a directory
+CHUNK_RECORDS = 1_000_000  # number of offsets in a chunk of a topic read over the network
+CHUNK_BYTES = 128 * 1024 * 1024  # number of bytes in a chunk of a log in a directory
 
 
 class ChunkTask(Protocol):
@@ -54,14 +54,14 @@ class ChunkTask(Protocol):
     def chunk(self) -> ExportChunk: ...
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Reads the records of the chunk, with all columns of ARROW."""
+        """Reads the chunk's records with all the columns of ARROW."""
 
 
 class ExportSource(Protocol):
     """The source of an export: topics of a cluster, or a directory of logs."""
 
     def identity(self) -> Mapping[str, Any]:
-        """Returns the properties that all plans of an export must have in common."""
+        """Returns the properties that must be the same in all of an export's plans."""
 
     def bounds(self) -> SourceBounds: ...
 
@@ -81,10 +81,10 @@ def export_source(
 ) -> ExportSource:
     """Creates the source of an export. Raises OptionError.
 
-    starting_ms    begin each partition at the first record with at least this timestamp in ms
+    starting_ms    start each partition at the first record with at least this timestamp in ms
     ending_ms      end each partition before the first record with at least this timestamp in ms
-    chunk_records  number of offsets in a chunk, for topics of a cluster
-    chunk_bytes    maximum size of a chunk, for directories
+    chunk_records  number of offsets in a chunk when exporting topics of a cluster
+    chunk_bytes    maximum size of a chunk when exporting directories
     allows_loss    continue if records were deleted before they were exported
     """
     times: dict[str, str] = {}
@@ -139,14 +139,14 @@ class TopicChunk:
     options: SourceOptions
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        from odradek.spark.source import read_range  # imports pyspark, which is present in workers
+        from odradek.spark.source import read_range  # imports pyspark, which workers have
 
         return read_range(self.options, OffsetRange(*self.chunk), ARROW)
 
 
 class DirectoryExport:
-    """Exports logs in a directory, even if a broker is writing to them. Batch headers determine the transactions and
-    the boundaries of chunks."""
+    """Exports logs in a directory, even while a broker is writing to them. Transactions and chunk boundaries are
+    determined from the batch headers."""
 
     def __init__(self, options: Mapping[str, str], times: Mapping[str, str], starting_ms: int | None) -> None:
         self._options = FileOptions.read(options)
@@ -233,8 +233,8 @@ class DirectoryChunk:
 
 
 def _cut_at(found: PartitionSurvey, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cuts a range at the places of the survey into parts of at most `max_bytes`. A part that consists of a single
-    place may be larger."""
+    """Cuts a range at the survey's places into parts of at most `max_bytes`. A part can be larger if it consists of a
+    single place."""
     at, size_bytes = start, 0
     for place in found.places:
         if place.offset <= start:
@@ -275,7 +275,7 @@ class ExportOptions:
 class Exported:
     """The result of one call of `export`.
 
-    plans    number of plans that this call has completed
+    plans    number of plans that this call completed
     resumed  number of these plans that an earlier call had left unfinished
     offsets  number of offsets in these plans
     files    the files that belong to these plans
@@ -296,10 +296,10 @@ class Exported:
 
 
 def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportOptions | None = None) -> Exported:
-    """Exports the records that have been added to the source since the last call, or all records on the first call.
-    Returns when they are on disk. Raises ExportError if another source was exported to this directory before.
+    """Exports the records added to the source since the last call, or all records on the first call. Returns once they
+    are on disk. Raises ExportError if another source was exported to this directory before.
 
-    to  a directory that all workers have mounted
+    to  a directory that every worker has mounted
     """
     return export_with(on_spark(spark), source, to, options or ExportOptions())
 
@@ -340,8 +340,7 @@ def export_with(
         try:
             run(source.tasks(waiting), write)
         except Exception:
-            # If the plan is done, another export has finished it, and has removed the files that this export was
-            # writing.
+            # If the plan is done, another export has finished it and removed the files that this export was writing.
             if not out.is_done(plan):
                 raise
         exported.files += out.finish(plan)
@@ -371,7 +370,7 @@ def on_spark(spark: SparkSession) -> Run:
         def work(number: int) -> int:
             return len(write(tasks[number]))
 
-        # A plain Python UDF is used because Arrow UDFs need pandas.
+        # This is a plain Python UDF, because Arrow UDFs need pandas.
         written = F.udf(work, "int", useArrow=False)("id")
         spark.range(0, len(tasks), 1, len(tasks)).select(written).collect()
 
@@ -379,6 +378,6 @@ def on_spark(spark: SparkSession) -> Run:
 
 
 def at_once(tasks: Sequence[ChunkTask], write: Write) -> None:
-    """Runs the tasks in this process, one after another."""
+    """Runs the tasks in this process, one by one."""
     for task in tasks:
         write(task)

@@ -2,23 +2,23 @@
 Parquet.
 
 An export is a sequence of plans. A plan is a list of chunks, each of which is a range of offsets in one partition. A
-plan is decided before its first record is read, and is stored under a name that only one export can claim:
+plan is made before its first record is read, and stored under a name that only one export can claim:
 
     OUT/topic=orders/date=2026-11-01/orders-0-00000000000000000000-00000000000000500000.parquet
-    OUT/_odradek/export.json                     properties that all plans share
-    OUT/_odradek/plans/00000003.json             a plan: the bounds of each partition, and its chunks
+    OUT/_odradek/export.json                     the properties common to all plans
+    OUT/_odradek/plans/00000003.json             a plan: each partition's bounds, and the chunks
     OUT/_odradek/plans/00000003/CHUNK.json       this chunk is complete: all its files are in place
     OUT/_odradek/plans/00000003.done.json        all chunks of the plan are complete; lists their files
 
 | a crash, or a second export at the same time | a later export |
 |---|---|
 | before the plan is stored | makes a new plan |
-| in the middle of a chunk | writes the whole chunk again, under the same names, replacing equal files |
+| in the middle of a chunk | writes the complete chunk again, under the same names, replacing identical files |
 | when all chunks are complete | records that the plan is done |
-| two exports make a plan at the same time | the second finds the name taken, and works on the plan of the first |
+| two exports make a plan at the same time | the second finds the name taken and works on the first one's plan |
 
-Each record is therefore in exactly one file. The name of a file is determined before the file is written, and the next
-plan begins where the current one ends.
+Each record is therefore in exactly one file. A file's name is determined before the file is written, and each plan
+begins where the previous one ends.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class ExportError(ValueError):
 
 
 class ExportStep(Enum):
-    """The points at which an export can be interrupted."""
+    """The points at which tests can interrupt an export."""
 
     PLANNED = auto()  # the plan is stored
-    WRITTEN = auto()  # the files of a chunk have been written under temporary names
+    WRITTEN = auto()  # a chunk's files have been written under temporary names
     PUBLISHED = auto()  # one of these files has received its final name; observed once per file
     COMPLETED = auto()  # the chunk is complete
     DONE = auto()  # the plan is done
@@ -76,7 +76,7 @@ class ExportChunk(NamedTuple):
 
 
 class ExportedFile(NamedTuple):
-    """A file that the export has written. `path` is relative to the directory of the export."""
+    """A file written by the export. `path` is relative to the export's directory."""
 
     path: str
     rows: int
@@ -85,9 +85,10 @@ class ExportedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan of an export. `start` and `end` cover all partitions, and the chunks fill the ranges between them.
+    """An export's plan. `start` and `end` contain offsets for all partitions, and the chunks cover the ranges between
+    them.
 
-    topic_ids  the known ids of the topics
+    topic_ids  the topics' ids, where known
     """
 
     number: int
@@ -118,11 +119,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class SourceBounds:
-    """The range of offsets in a source, for each partition.
+    """The offset ranges of a source's partitions.
 
     earliest  start of the log
-    first     where an export begins if it has not read the partition before
-    latest    where this export ends
+    first     the offset at which an export begins if it has not read the partition before
+    latest    the offset at which this export ends
     """
 
     earliest: Offsets
@@ -132,8 +133,8 @@ class SourceBounds:
 
 
 def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = False) -> tuple[Offsets, Offsets]:
-    """Returns the start offsets and the end offsets of the next plan, given the previous plan and the bounds of the
-    source. Raises ExportError.
+    """Returns the next plan's start and end offsets, given the previous plan and the source's bounds. Raises
+    ExportError.
 
     allows_loss  continue if records were deleted before they were exported
     """
@@ -165,7 +166,8 @@ def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = Fa
 def next_plan(
     previous: Plan | None, start: Offsets, end: Offsets, chunks: Iterable[ExportChunk], topic_ids: Mapping[str, str]
 ) -> Plan:
-    """Returns the plan after `previous`. Partitions and topics that the new plan does not read keep their positions."""
+    """Returns the plan after `previous`. Partitions and topics that the new plan does not read retain their
+    positions."""
     previous_end = {} if previous is None else previous.end
     previous_ids = {} if previous is None else previous.topic_ids
     number = 0 if previous is None else previous.number + 1
@@ -173,8 +175,8 @@ def next_plan(
 
 
 def cut(start: Offsets, end: Offsets, max_records: int) -> list[ExportChunk]:
-    """Cuts ranges into chunks of `max_records` offsets. The boundaries are multiples of `max_records`, so the files of
-    later exports are aligned too."""
+    """Cuts ranges into chunks of `max_records` offsets. The boundaries are multiples of `max_records`, so later
+    exports' files are aligned too."""
     chunks = []
     for each in sorted(start):
         at = start[each]
@@ -186,8 +188,8 @@ def cut(start: Offsets, end: Offsets, max_records: int) -> list[ExportChunk]:
 
 
 class ExportDirectory:
-    """The directory of an export, with the state of the export. A file is written under a temporary name and synced
-    before it gets its final name."""
+    """An export's directory, which contains the export's files and state. Each file is written under a temporary name
+    and synced before it gets its final name."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -195,7 +197,7 @@ class ExportDirectory:
         self._plans = self._state / "plans"
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """Opens the directory for plans with this `identity`. Raises ExportError if the directory contains something
+        """Opens the directory for plans with this `identity`. Raises ExportError if the directory contains anything
         else."""
         expected = {"layout": LAYOUT, **identity}
         path = self._state / "export.json"
@@ -220,20 +222,20 @@ class ExportDirectory:
         return self._done(plan.number).exists()
 
     def store(self, plan: Plan) -> Plan:
-        """Stores a plan and returns it. If another export has already stored a plan with this number, returns the other
+        """Stores a plan and returns it. If another export has already stored a plan with the same number, returns that
         plan instead."""
         path = self._plan(plan.number)
         create(path, plan.to_json())
         return Plan.from_json(_read(path))
 
     def completed(self, plan: Plan) -> dict[ExportChunk, list[ExportedFile]]:
-        """Returns the complete chunks with their files, all of which have their final names."""
+        """Returns the complete chunks and their files, which all have their final names."""
         folder = self._markers(plan.number)
         names = {path.stem for path in folder.glob("*.json")} if folder.exists() else set()
         return {chunk: self.files_of(plan.number, chunk) or [] for chunk in plan.chunks if chunk.name in names}
 
     def files_of(self, plan_number: int, chunk: ExportChunk) -> list[ExportedFile] | None:
-        """Returns the files of a chunk, or None if the chunk is not complete."""
+        """Returns a chunk's files, or None if the chunk is not complete."""
         try:
             fields = _read(self._markers(plan_number) / f"{chunk.name}.json")
         except FileNotFoundError:
@@ -261,7 +263,7 @@ class ExportDirectory:
         return files
 
     def scratch(self, plan_number: int) -> Path:
-        """Returns the folder for files that are still being written."""
+        """Returns the folder that holds files while they are being written."""
         return self._state / f"unfinished-{plan_number:08d}"
 
     def _plan(self, number: int) -> Path:

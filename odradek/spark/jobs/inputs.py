@@ -1,8 +1,8 @@
-"""The inputs of a job: topics of a cluster, or a directory of logs. Independent of Spark.
+"""A job's inputs: topics of a cluster, or a directory of logs. Independent of Spark.
 
 | text | input |
 |---|---|
-| `kafka://HOST:PORT/TOPIC` | a topic of a running cluster; several brokers are separated by commas |
+| `kafka://HOST:PORT/TOPIC` | a topic of a running cluster; multiple brokers are separated by commas |
 | `kafka://HOST:PORT` | the topics that are named separately |
 | `DIR` | a data directory, a folder of topic directories, or one `TOPIC-0`; topics may be named separately |
 | `DIR/TOPIC` | one topic of a data directory |
@@ -30,8 +30,8 @@ class InputError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The input of a job. Either `bootstrap_servers` or `path` is set. Without `topics`, all topics of the directory
-    are read."""
+    """A job's input. Either `bootstrap_servers` or `path` is set. Without `topics`, all topics of the directory are
+    read."""
 
     text: str
     bootstrap_servers: str | None = None
@@ -61,13 +61,13 @@ class Input:
         return replace(self, options=self.options | options)
 
     def frame(self, spark: SparkSession, schema: str | None = None) -> DataFrame:
-        """Loads the records. `schema` restricts the columns to read."""
+        """Loads the records. `schema` limits which columns are read."""
         reader = spark.read.format("odradek").options(**self.source_options())
         return (reader if schema is None else reader.schema(schema)).load()
 
 
 def input_of(text: str, topics: Iterable[str] = ()) -> Input:
-    """Parses an input as typed by a user. Looks for directories, but contacts no cluster. Raises InputError.
+    """Parses an input as the user typed it. Looks for directories, but does not contact a cluster. Raises InputError.
 
     text    one of the forms in the table of this module
     topics  the topics to read, if `text` does not name them
@@ -98,7 +98,7 @@ def input_of(text: str, topics: Iterable[str] = ()) -> Input:
 
 
 def one_topic(source: Input) -> Input:
-    """Returns the input with its only topic. Raises InputError if the input has no topic or several topics."""
+    """Returns the input restricted to its only topic. Raises InputError unless the input has exactly one topic."""
     topics = source.topics
     if not topics and source.path is not None:
         topics = tuple(topics_in(source.path))

@@ -1,5 +1,5 @@
-"""Writes the records of one chunk as Parquet files, with a file for each day (UTC) of the records' timestamps.
-Independent of Spark."""
+"""Writes a chunk's records as Parquet files, with one file for each day (UTC) of the records' timestamps. Independent
+of Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from odradek.spark.jobs.export_plan import (
 from odradek.system.files import sync_directory
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024  # size of the columns in memory
-WAITING_BYTES = 4 * ROW_GROUP_BYTES  # limit on the buffered rows of all days together
+WAITING_BYTES = 4 * ROW_GROUP_BYTES  # limit on the number of buffered rows for all days together
 MAX_DAYS = 500  # maximum number of days in a chunk, because each day has an open file
 
 
@@ -39,11 +39,11 @@ def write_chunk(
     compression: str = "zstd",
     observe: Observe = observe_nothing,
 ) -> list[ExportedFile]:
-    """Writes a chunk. Returns when all its files have their final names and are synced. If the chunk is already
-    complete, writes nothing.
+    """Writes a chunk, and returns once all its files are synced and have their final names. Writes nothing if the chunk
+    is already complete.
 
-    records  the records of the chunk, with a column `timestamp`. The column `topic` is dropped, because the name of the
-             directory contains the topic.
+    records  the records of the chunk, with a column `timestamp`. The column `topic` is dropped, because the directory's
+             name contains the topic.
     """
     done = out.files_of(plan_number, chunk)
     if done is not None:
@@ -93,7 +93,7 @@ class _Day:
 
 
 class _Days:
-    """The open files of a chunk. Rows are buffered until there are enough for a row group."""
+    """A chunk's open files. Rows are buffered until there are enough for a row group."""
 
     def __init__(self, folder: Path, compression: str) -> None:
         self._folder = folder
@@ -113,7 +113,7 @@ class _Days:
             largest.write()
 
     def close(self) -> dict[str, tuple[Path, int]]:
-        """Closes and syncs all files. Returns, for each day, the path of the file and its number of rows."""
+        """Closes and syncs all files. Returns the path and the number of rows of each day's file."""
         for day in self._days.values():
             day.write()
             day.writer.close()
@@ -139,7 +139,7 @@ class _Days:
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterable[tuple[str, pa.Table]]:
-    """Divides rows by day. Within a day, the rows keep the order of the log."""
+    """Divides rows by day. Within a day, the rows remain in log order."""
     days = batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
     table = pa.Table.from_batches([batch])
     distinct = pc.unique(days)

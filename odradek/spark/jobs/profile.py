@@ -1,7 +1,7 @@
-"""Implements `odradek spark profile`, which measures sizes, keys, skew, compression and latency of a topic.
+"""Implements `odradek spark profile`, which measures a topic's sizes, keys, skew, compression and latency.
 
-All records are read once, and their keys a second time. If the topic is in a directory, its batch headers and markers
-are read too.
+All records are read once, and their keys are read a second time. If the topic is in a directory, its batch headers and
+transaction markers are read too.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def profile(spark: SparkSession, source: Input) -> Profile:
 
 
 def measure_records(found: Profile, records: DataFrame) -> None:
-    """Measures records with the columns `key`, `value`, `partition` and `timestamp`, and stores the results in
-    `found`."""
+    """Measures records with the columns `key`, `value`, `partition` and `timestamp`, and stores the results in the
+    profile `found`."""
     key, value = F.coalesce(F.octet_length("key"), F.lit(0)), F.coalesce(F.octet_length("value"), F.lit(0))
     measured = records.select(
         "partition", key.alias("k"), value.alias("v"), "key", "value", F.unix_millis("timestamp").alias("ms")
@@ -154,7 +154,7 @@ def _distribution(rows: list[Any], counted: str) -> Distribution:
 
 
 def _bucket(value: Column) -> Column:
-    """Returns an SQL expression for `profile_facts.bucket_of`. It is null if the value is null."""
+    """Returns an SQL expression equivalent to `profile_facts.bucket_of`. It is null if the value is null."""
     return F.when(value < 1, F.lit(-1)).otherwise(F.floor(F.log2(value) * STEPS).cast("int"))
 
 

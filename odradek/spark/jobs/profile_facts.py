@@ -1,4 +1,4 @@
-"""The facts of a profile as plain values. `profile.py` measures them, and `profile_page.py` shows them."""
+"""The facts in a profile, as plain values. `profile.py` measures them and `profile_page.py` displays them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from odradek.spark.jobs.shown import size
 
-STEPS = 8  # histogram buckets per doubling of the value
-_SKEWED = 2.0  # a skew of at least this multiple of the mean is reported
+STEPS = 8  # number of histogram buckets per doubling of the value
+_SKEWED = 2.0  # skew, as a multiple of the mean, from which it is reported
 _HOT_KEY = 0.1  # minimum share of all records at which a key is reported as hot
 _SMALL_BATCH = 10  # a batch with fewer records is reported as small
 _MANY_ABORTED = 0.05
@@ -28,7 +28,7 @@ class Bucket(NamedTuple):
 class Distribution:
     """A histogram. Each bucket ends about 9 % above its start, which limits the error of quantiles."""
 
-    counts: Mapping[int, int] = field(default_factory=dict)  # values in each bucket, by the bucket's number
+    counts: Mapping[int, int] = field(default_factory=dict)  # number of values, keyed by bucket number
 
     @property
     def total(self) -> int:
@@ -44,7 +44,7 @@ class Distribution:
         return 0
 
     def by_doubling(self) -> list[Bucket]:
-        """Merges the buckets into wider buckets for charts. There is one wide bucket per doubling of the value, without
+        """Merges the buckets into wider buckets for charts. There is one wide bucket per doubling of the value, with no
         gaps."""
         doublings: dict[int, int] = {}
         for number, count in self.counts.items():
@@ -59,7 +59,7 @@ class Distribution:
 
 
 def bucket_of(value: float) -> int:
-    """Returns the number of the bucket that contains the value, or -1 if the value is below 1."""
+    """Returns the number of the bucket for the value, or -1 if the value is below 1."""
     return -1 if value < 1 else floor(log2(value) * STEPS)
 
 
@@ -90,14 +90,14 @@ class TimeFacts(NamedTuple):
 class LogFacts:
     """Facts from batch headers and markers. Times are in milliseconds.
 
-    span      time from the first to the last record of a batch, while the producer collects records
-    open_for  time from the first record of a transaction to its marker, while readers of committed records wait
+    span      time from the first to the last record of a batch, during which the producer collects records
+    open_for  time from a transaction's first record to its marker, during which read_committed consumers wait
     """
 
     batches: int = 0
     size_bytes: int = 0
     producers: int = 0
-    codecs: dict[str, int] = field(default_factory=dict)  # bytes in the log by codec
+    codecs: dict[str, int] = field(default_factory=dict)  # number of bytes in the log, keyed by codec
     batch_records: Distribution = field(default_factory=Distribution)
     batch_bytes: Distribution = field(default_factory=Distribution)
     span: Distribution = field(default_factory=Distribution)
@@ -110,7 +110,7 @@ class LogFacts:
 @dataclass(slots=True)
 class Profile:
     """The facts about a topic. `log` is None if the topic was read over the network, because a broker does not return
-    batch headers as they are stored."""
+    the batch headers as stored."""
 
     source: str
     topic: str
@@ -134,20 +134,20 @@ class Profile:
 
     @property
     def skew(self) -> float:
-        """The size of the largest partition, as a multiple of the mean."""
+        """The largest partition's size as a multiple of the mean."""
         largest = max((each.records for each in self.partitions), default=0)
         return largest * len(self.partitions) / self.records if self.records else 1.0
 
     @property
     def compression_ratio(self) -> float | None:
         """The bytes of keys and values, divided by the bytes in the log, which include headers and markers. The ratio
-        is below 1 if headers and markers take more than compression saves."""
+        is below 1 if headers and markers take up more space than compression saves."""
         if self.log is None or not self.log.size_bytes:
             return None
         return self.payload_bytes / self.log.size_bytes
 
     def findings(self) -> list[str]:
-        """Returns sentences about noteworthy facts, the most striking sentence first."""
+        """Returns sentences about noteworthy facts, most striking first."""
         return list(_findings(self))
 
 

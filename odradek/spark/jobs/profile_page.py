@@ -1,5 +1,5 @@
-"""Renders a profile as one HTML file. The page contains no scripts, loads nothing, and adapts to light and dark screens
-and to paper."""
+"""Renders a profile as one HTML file. The page contains no scripts, loads nothing, and adapts to light mode, dark mode
+and print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STYLE = Path(__file__).parent / "assets" / "profile.css"
 
 
 def page(profile: Profile, made: datetime) -> str:
-    """Returns the HTML page of a profile. `made` is the time of the profile, with its time zone."""
+    """Returns a profile's HTML page. `made` is the time at which the profile was made, with its time zone."""
     found = "".join(f"<li>{escape(each)}</li>" for each in profile.findings())
     body = "".join(
         [
@@ -78,7 +78,7 @@ def _over_time(profile: Profile) -> str:
     step_ms = min((b.start_ms - a.start_ms for a, b in pairwise(rows)), default=1_000)
     filled = {row.start_ms: row for row in rows}
     starts: Sequence[int] = range(rows[0].start_ms, rows[-1].start_ms + 1, step_ms)
-    if len(starts) > 400:  # some timestamps are far from the others: show only times with records
+    if len(starts) > 400:  # a few timestamps are far from the rest, so only times with records are shown
         starts = [row.start_ms for row in rows]
     shown = [
         Bar(

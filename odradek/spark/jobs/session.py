@@ -1,7 +1,7 @@
-"""Opens the Spark session of a job, draws the job's progress bar, and explains why Spark failed to start.
+"""Opens a job's Spark session, draws the job's progress bar, and explains why Spark failed to start.
 
 The stderr of the JVM and of Python workers is redirected to a file, so that the terminal shows only the job. If Spark
-does not start, the error contains the last lines of this file. If the job fails, the error names the file.
+does not start, the error quotes the last lines of this file. If the job fails, the error names the file.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class JobFailed(Exception):
 def session(
     title: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, is_verbose: bool = False
 ) -> Iterator[SparkSession]:
-    """Yields a session with `format("odradek")`. If there is an active session, uses it and leaves it running.
-    Otherwise starts a session, and stops it at the end of the block. Raises JobFailed if Spark fails, here or within
-    the block.
+    """Yields a session that has `format("odradek")`. Uses the active session if there is one and leaves it running;
+    otherwise starts a session and stops it at the end of the block. Raises JobFailed if Spark fails, whether here or
+    within the block.
 
-    title       the name of the application in Spark
+    title       the application's name in Spark
     master      default: the master of spark-submit, or `local[*]`
-    settings    settings of Spark for a new session
-    is_verbose  leave the output of the JVM on stderr
+    settings    Spark settings for a new session
+    is_verbose  leave the JVM's output on stderr
     """
     try:
         from py4j.protocol import Py4JError
@@ -80,7 +80,7 @@ def session(
         output.forget()
     finally:
         if active is None:
-            with suppress(Exception):  # a JVM that has already ended cannot be stopped
+            with suppress(Exception):  # a JVM that has already exited cannot be stopped
                 spark.stop()
 
 
@@ -104,13 +104,13 @@ def _started(title: str, master: str | None, settings: Mapping[str, str], output
 
 
 def _is_submitted() -> bool:
-    """Returns whether spark-submit has started the JVM. The options of spark-submit then determine the master and the
+    """Returns whether spark-submit started the JVM. If so, spark-submit's options determine the master and the
     settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 class _ProcessOutput:
-    """The file that receives the stderr of Spark's processes."""
+    """The file that collects the stderr of Spark's processes."""
 
     def __init__(self, is_left: bool) -> None:
         self._path: Path | None = None
@@ -121,7 +121,7 @@ class _ProcessOutput:
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Makes processes that are started within the block inherit the file as their stderr."""
+        """Makes processes started within the block inherit the file as their stderr."""
         if self._path is None:
             yield
             return
@@ -189,8 +189,8 @@ def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Itera
 
 @contextmanager
 def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, every_s: float = EVERY_S) -> Iterator[None]:
-    """Draws a progress bar within the block and erases it at the end. `counts` returns the numbers of finished and
-    planned tasks. It is called from a separate thread."""
+    """Draws a progress bar within the block and erases it at the end. `counts`, which is called from a separate thread,
+    returns the numbers of finished and planned tasks."""
     started_s = time.monotonic()
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Formats values and places of records for reports."""
+"""Formats records' values and places for reports."""
 
 from __future__ import annotations
 
