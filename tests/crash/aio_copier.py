@@ -70,8 +70,7 @@ class AioCopier(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._is_over = True
 
     async def on_partitions_revoked(self, revoked: object) -> None:
-        """Waits for the end of the transaction, because a partition's next owner continues from the committed
-        offsets."""
+        """Waits for the transaction to end, because a partition's next owner continues from the committed offsets."""
         async with self._in_transaction:
             self._assignments += 1
 

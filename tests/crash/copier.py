@@ -2,7 +2,7 @@
 
 It logs each step before performing it, one JSON line per event, so that even SIGKILL does not destroy the evidence:
 `{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, where `at` is the monotonic clock in ns. It
-exits with status GAVE_UP_STATUS if the library reports that this producer cannot continue. librdkafka may do so, also
+exits with status GAVE_UP_STATUS if the library reports that this producer cannot continue. librdkafka can do so, even
 with Kafka, if the broker crashes in the middle of a transaction. Like any application, the copier must then be
 restarted.
 """
@@ -35,7 +35,7 @@ RECONNECT = {
 @dataclass(frozen=True, slots=True)
 class Job:
     """The job of a copier. `aborts` is the share of transactions that the copier aborts for no reason, and `seed`
-    determines which transactions these are.
+    determines which ones.
 
     protocol  protocol of the group: classic or consumer
     instance  group.instance.id of a static member, or None
@@ -115,7 +115,7 @@ class Copier:
         while size < self._job.per_transaction and not self._is_over:
             message = self._consumer.poll(0.05)
             if self._transaction is None:
-                size = 0  # A rebalance has taken the partition.
+                size = 0  # A rebalance has taken the partition away.
             if message is None:
                 if size and time.monotonic() - last_at > IDLE_S:
                     break
@@ -172,7 +172,7 @@ class Copier:
             except BufferError:
                 self._producer.poll(0.01)
             except KafkaException as error:
-                # The transaction has already failed, as its end will show. All other errors are bugs.
+                # The transaction has already failed, and ending it will report the failure. All other errors are bugs.
                 if error.args[0].name() != "_STATE":
                     raise
                 break
@@ -212,7 +212,7 @@ class Copier:
         self._next.clear()
 
     def _persist(self, step: Any) -> None:
-        """Repeats a step until it succeeds. Raises fatal errors and errors that require an abort."""
+        """Retries a step until it succeeds. Raises fatal errors and errors that require an abort."""
         while True:
             try:
                 step()

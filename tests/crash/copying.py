@@ -120,7 +120,7 @@ class Watcher(threading.Thread):
                     self._count += len(records)
 
     def _reads(self) -> Iterable[list[Given]]:
-        """Yields the records of each poll of librdkafka until the watch ends."""
+        """Yields the records of each librdkafka poll until the watch ends."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._servers,
@@ -212,7 +212,7 @@ def journal(folder: Path, transactional_id: str) -> str:
 
 
 def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
-    """Returns the events of copiers and watchers, in the order of their common clock."""
+    """Returns the events of copiers and watchers, ordered by their common clock."""
     timed: list[Timed] = []
     for copier in copiers:
         timed += journal_of(Path(copier.job.journal), copier.job.target)

@@ -1,8 +1,8 @@
 """An application that writes to a database and to Kafka. A test can kill its process at a chosen step.
 
 When this file runs as a module, it is a nursery. For each job (a line of JSON on stdin), the nursery forks an
-application and waits for its end. Forking saves the time for imports. The application reports its steps as lines of
-JSON on stdout. At a step at which it must wait, it reads a line from stdin.
+application and waits for it to exit. Forking saves the import time. The application reports its steps as lines of JSON
+on stdout. At a step where it must wait, it reads a line from stdin.
 """
 
 import faulthandler
@@ -34,7 +34,7 @@ class Job:
     at             name of the step
     when           "before" or "after" the step
     blocks_before  minimum number of blocks that are written before the interruption
-    deed           "die": end by SIGKILL; "tell": report the step and continue; "wait": report it and wait for a line
+    deed           "die": die by SIGKILL; "tell": report the step and continue; "wait": report it and wait for a line
     """
 
     database: str
@@ -46,7 +46,7 @@ class Job:
     blocks_before: int = 0
     deed: str = ""
     timeout_ms: int = 20_000
-    recovers: bool = True  # whether it continues after a failure, instead of ending with a transaction in doubt
+    recovers: bool = True  # whether it continues after a failure, instead of exiting with a transaction in doubt
     planted: bool = False  # whether a bug is planted: the prepared state is not written to the row
 
     def to_json(self) -> str:
@@ -87,7 +87,7 @@ class Application:
         return 0
 
     def _recover(self, dual: "DualWrite[Any]") -> None:
-        """Repeats the recovery until it succeeds, as a service would."""
+        """Retries the recovery until it succeeds, as a service would."""
         ends_at = time.monotonic() + PATIENCE_S
         while True:
             say("recovery began")

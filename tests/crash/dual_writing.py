@@ -1,4 +1,4 @@
-"""The parts of a crash round of dual writes: applications as processes, databases, and a check of both sides."""
+"""The parts of a crash round for dual writes: application processes, databases, and a check of both sides."""
 
 import json
 import os
@@ -91,7 +91,7 @@ class Nursery:
         try:
             self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)  # also kills an application that does not end
+            os.killpg(self._process.pid, signal.SIGKILL)  # also kills an application that does not exit
             raise
         finally:
             self._log.close()

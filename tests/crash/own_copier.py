@@ -87,7 +87,7 @@ class OwnCopier:
             while size < self._job.per_transaction and not self._is_over:
                 found = await self._consumer.getmany(timeout_ms=50, max_records=self._job.per_transaction - size)
                 if self._transaction is None:
-                    size = 0  # A rebalance has taken the partition.
+                    size = 0  # A rebalance has taken the partition away.
                 if not found and size and time.monotonic() - last_at > IDLE_S:
                     break
                 for records in found.values():
@@ -159,7 +159,7 @@ class OwnCopier:
         self._next.clear()
 
     async def _persist(self, step: Callable[[], Awaitable[object]]) -> None:
-        """Repeats a step until it succeeds. Raises fatal errors and errors that require an abort."""
+        """Retries a step until it succeeds. Raises fatal errors and errors that require an abort."""
         while True:
             try:
                 await step()

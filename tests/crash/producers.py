@@ -1,4 +1,4 @@
-"""Producers that record which of their records were acknowledged, and with which offset."""
+"""Producers that record which of their records were acknowledged and at which offsets."""
 
 import random
 import threading
@@ -76,7 +76,7 @@ class Librdkafka(CountingProducer):
                     break
                 except BufferError:
                     producer.poll(0.01)
-            producer.poll(0.0005)  # With some thousand records per second, a kill always interrupts some of them.
+            producer.poll(0.0005)  # At a few thousand records per second, a kill always interrupts some of them.
         left = producer.flush(120)
         if left:
             self.ledger.refused.append(f"{left} records without an answer")

@@ -43,8 +43,8 @@ class Poison(Enum):
 
 
 def poison(job: bytes) -> Poison | None:
-    """Returns the way in which a job kills its workers, or None. Every 24th job is poisonous, and all ways are equally
-    frequent."""
+    """Returns the way in which a job kills its workers, or None. Every 24th job is poisonous, and each way is equally
+    common."""
     number = int(job.split()[-1])
     return Poison(number // 24 % 3) if number % 24 == 7 else None
 
@@ -58,8 +58,8 @@ class Rejection(Enum):
 
 
 def rejection(job: bytes) -> Rejection | None:
-    """Returns the way in which a job is rejected, or None. Every second job is rejected, and all ways are equally
-    frequent."""
+    """Returns the way in which a job is rejected, or None. Every second job is rejected, and each way is equally
+    common."""
     number = int(job.split()[-1])
     return Rejection(number // 2 % 3) if number % 2 else None
 
@@ -201,8 +201,7 @@ class PoisonedWorker(JournallingWorker):
 
 
 class RejectingWorker(JournallingWorker):
-    """Rejects jobs in the way that `rejection` returns. Every job that is not rejected outside any transaction gets a
-    result."""
+    """Rejects jobs as `rejection` specifies. Every job that is not rejected outside any transaction gets a result."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         plain = [job for job in jobs if rejection(job.value or b"") is Rejection.PLAIN]

@@ -1,4 +1,4 @@
-"""The parts of a crash round of the exactly-once queue: workers that can be killed, and a check of their work."""
+"""The parts of a crash round for the exactly-once queue: workers that can be killed, and a check of their work."""
 
 import json
 import os
@@ -70,13 +70,13 @@ class Workers:
             self._take(self._next())
 
     def kill9(self, name: str) -> None:
-        """Kills a worker and waits until it has ended."""
+        """Kills a worker and waits for it to exit."""
         with suppress(KeyError, ProcessLookupError):  # The worker may have just exited with GAVE_UP_STATUS.
             os.kill(self._pids[name], signal.SIGKILL)
         self.wait(name)
 
     def wait(self, name: str) -> None:
-        """Waits until the worker has ended."""
+        """Waits for the worker to exit."""
         while name in self._pids:
             self._take(self._next())
 
@@ -95,7 +95,7 @@ class Workers:
         self._log.close()
 
     def history(self) -> tuple[list[JobsTaken], list[JobsFinished]]:
-        """Returns the events in the order of the processes' common clock."""
+        """Returns the events, ordered by the processes' common clock."""
         taken, finished = [], []
         for path in self._folder.glob("*.journal"):
             for line in path.read_text().splitlines():
@@ -178,7 +178,7 @@ def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
 
 
 def history_of(bootstrap: str, partitions: int, workers: Workers, watched_values: list[str]) -> QueueHistory:
-    """Returns the history of the queue. Queries the cluster, so all workers must have ended."""
+    """Returns the history of the queue. Queries the cluster, so all workers must have exited."""
     still_left = left(bootstrap)
     again = [f"{(each.value or b'').decode()} was delivered again" for each in delivered(bootstrap, 0.5)]
     taken, finished = workers.history()

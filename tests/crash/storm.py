@@ -1,4 +1,4 @@
-"""A storm between clients and a broker, and a watch over the owners of a group's partitions or tasks.
+"""A storm of network faults between clients and a broker, and a watch over the owners of a group's partitions or tasks.
 
 The broker has two listeners. Clients reach STORM through a proxy that delivers requests late, twice or not at all, and
 that loses responses or delivers them twice. Tests use DIRECT, which the storm does not affect.
@@ -63,7 +63,7 @@ class Storm:
         return {way: every[way] for way in self._ways}
 
     def end(self) -> str:
-        """Ends all faults and returns a description of those that happened."""
+        """Stops all faults and returns a description of those that occurred."""
         proxy, counts = self._proxy, self.counts()
         keys = (*proxy.lost, *proxy.dropped, *proxy.repeated, *proxy.doubled, *proxy.delivered_late)
         kinds = {ApiKey(key).name for key in keys}

@@ -1,4 +1,4 @@
-"""Tests that a killed broker loses no acknowledged change of ACLs. After each restart, the ACLs are those after some
+"""Tests that a killed broker loses no acknowledged ACL change. After each restart, the ACLs are the result of some
 prefix of the changes.
 
 Only one change is in progress at a time, so after each kill the ACLs are in one of two states: with the change or

@@ -80,7 +80,7 @@ def test_exactly_the_rejected_records_are_in_the_queue_whichever_process_is_kill
         for number in range(ROUNDS):
             add_jobs(producer, number)
             wait_for_results(workers, watcher, watcher.count + 1)
-            time.sleep(rng.uniform(0.0, 0.1))  # any moment of a transaction, or between the two writes of a rejection
+            time.sleep(rng.uniform(0.0, 0.1))  # during a transaction, or between the two writes of a rejection
             victims = rng.choice(VICTIMS)
             kills[victims] += 1
             kill_and_start(victims, broker, workers, "rejecting", rng)

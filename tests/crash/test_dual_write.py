@@ -1,5 +1,4 @@
-"""Tests that a database and Kafka never diverge, whichever process is killed and at whichever step. Neither side
-decides alone.
+"""Tests that a database and Kafka never diverge, no matter which process is killed at which step.
 
 In each of ROUNDS rounds (200 by default, shared by the databases) one victim (the application, the broker or the
 database) is killed with SIGKILL before, after or during one step of the recipe or of its recovery. In further rounds a
@@ -54,9 +53,9 @@ RECOVERING = (
     Step.FORGET_STATE,
 )
 VICTIMS = {SQLITE: ("application", "broker"), POSTGRESQL: ("application", "broker", "database")}
-MISSED_S = 0.3  # maximum downtime of the broker for which an application waits
-IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # a timeout, and a downtime after which the application gives up
-SHORT_MS, LONG_MS = 500, 5_000  # time for which the second of two instances waits for the first
+MISSED_S = 0.3  # longest broker downtime that an application waits for
+IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # a timeout, and a longer downtime, after which the application gives up
+SHORT_MS, LONG_MS = 500, 5_000  # how long the second of two instances waits for the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class World:
         return [f"v{number}" for number in range(self._values - count, self._values)]
 
     def run(self, job: Job) -> None:
-        """Runs an application to its end and checks that it ends as expected."""
+        """Runs an application to completion and checks that it exits as expected."""
         self.first.begin(job)
         status = self.first.until("ended")["status"]
         assert status == (-signal.SIGKILL if job.deed == "die" else 0), f"{job} ended with status {status}"
@@ -157,7 +156,7 @@ def leave_in_doubt(world: World) -> None:
 
 
 def kill_at(world: World, each: Round) -> None:
-    """Runs an application once and kills the victim. Finally all processes are running again."""
+    """Runs an application once and kills the victim. Leaves all processes running again."""
     rng = world.rng
     blocks_before = 0 if each.step in RECOVERING else rng.randint(0, 1)
     job = replace(
@@ -177,12 +176,12 @@ def kill_at(world: World, each: Round) -> None:
 
 
 def kill_under_way(world: World, job: Job) -> None:
-    """Kills the victim while the application is at the step, or at the following one."""
+    """Kills the victim while the application is at the step or the following one."""
     world.first.begin(replace(job, deed="tell"))
     told = world.first.until("there")
     assert told["event"] == "there", f"it never came there: {told}"
     time.sleep(world.rng.uniform(0.0, 0.004))
-    with suppress(ProcessLookupError):  # The process may have already ended.
+    with suppress(ProcessLookupError):  # The process may already have exited.
         os.kill(told["pid"], signal.SIGKILL)
     world.first.until("ended")
 

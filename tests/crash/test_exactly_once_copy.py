@@ -1,5 +1,5 @@
-"""Tests that a copy made in transactions equals its source, with each record once and in order, whichever process is
-killed in the meantime.
+"""Tests that a copy made in transactions equals its source, with each record once and in order, no matter which
+processes are killed during the copy.
 
 Copiers consume, transform and produce RECORDS records (100,000 with `make soak`), PER_TRANSACTION of them in each
 transaction, which also commits their offsets. The copiers abort some transactions at random. At 20, 40, 60 and 80 % of
@@ -81,7 +81,7 @@ def test_the_copy_equals_its_source_once_and_in_order(broker: Broker, copiers: l
     began = time.monotonic()
     for share in KILLED_AT:
         wait_for_copies(watcher, copiers, int(share * RECORDS))
-        time.sleep(rng.uniform(0.0, 0.1))  # any moment of a transaction
+        time.sleep(rng.uniform(0.0, 0.1))  # a random moment during a transaction
         kill_and_start(broker, copiers, rng)
     wait_for_copies(watcher, copiers, RECORDS)
     print(f"copied in {time.monotonic() - began:.1f} s, {sum(one.gave_up for one in copiers)} copiers gave up")

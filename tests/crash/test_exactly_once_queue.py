@@ -1,10 +1,10 @@
-"""Tests that every job of a queue has exactly one result, whichever workers are killed, and even if the broker is
+"""Tests that every job of a queue has exactly one result, no matter which workers are killed, and even if the broker is
 killed.
 
 The first test runs ROUNDS rounds (200 by default) of examples/exactly_once_queue.py. The second test runs a tenth as
-many with workers that are slower than their locks. In each round some jobs are added, and at a random moment a worker,
-all workers, the broker, or a worker and the broker are killed with SIGKILL and restarted. At the end, and again after a
-restart, each job has one result, no job is delivered again, the queue is empty, no transaction is open, and no
+many, with workers that take longer than their locks last. In each round some jobs are added, and at a random moment a
+worker, all workers, the broker, or a worker and the broker are killed with SIGKILL and restarted. At the end, and again
+after a restart, each job has one result, no job is delivered again, the queue is empty, no transaction is open, and no
 acknowledgement is staged. SEED repeats a run's choices.
 """
 
@@ -83,7 +83,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
             add_jobs(producer, number)
             before = watcher.count
             wait_for_results(workers, watcher, before + 1)
-            time.sleep(rng.uniform(0.0, 0.1))  # any moment of a transaction
+            time.sleep(rng.uniform(0.0, 0.1))  # a random moment during a transaction
             victims = rng.choice(VICTIMS)
             kills[victims] += 1
             kill_and_start(victims, broker, workers, kind, rng)
@@ -93,7 +93,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
         rounds += QUIET_ROUNDS
         wait_for_results(workers, watcher, rounds * JOBS_PER_ROUND)
         ends_at = time.monotonic() + PATIENCE_S
-        while workers.gave_up < fenced:  # Workers that are killed early never reach the end of their locks.
+        while workers.gave_up < fenced:  # Workers that are killed early never hold a lock until it expires.
             assert time.monotonic() < ends_at, "no worker gave up"
             add_jobs(producer, rounds)
             producer.flush()

@@ -1,4 +1,4 @@
-"""Tests that an export to Parquet has no gap and no duplicate, although it is repeatedly killed with SIGKILL while the
+"""Tests that an export to Parquet has no gap and no duplicate, even if it is repeatedly killed with SIGKILL while the
 log grows.
 
 ROUNDS is the number of exports, by default 10: `ROUNDS=50 python -m pytest tests/crash/test_export.py`.
@@ -66,7 +66,7 @@ def test_an_export_that_is_killed_anywhere_is_complete_in_the_end(tmp_path: Path
 
 
 def was_killed(data: Path, out: Path, after_s: float) -> bool:
-    """Starts an export and kills it after `after_s` seconds of work. Returns False if it ended before."""
+    """Starts an export and kills it after `after_s` seconds of work. Returns False if it finished before that."""
     words = [sys.executable, "-c", EXPORT, f"{data}/t", str(out)]
     with subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

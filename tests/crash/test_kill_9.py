@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Gardener(threading.Thread):
-    """Creates topics and deletes every third of them. Stores the changes that the broker has confirmed. `created`
+    """Creates topics, deletes every third one, and keeps track of the changes that the broker has confirmed. `created`
     contains the topics that are not deleted."""
 
     def __init__(self, address: str) -> None:
@@ -163,7 +163,7 @@ def test_acknowledged_records_are_stored_once_and_in_order(broker: Broker) -> No
 
 
 def all_move(producers: list[CountingProducer]) -> Callable[[], bool]:
-    """Returns a function that returns whether every producer has got further records acknowledged since this call."""
+    """Returns a function that reports whether every producer has had more records acknowledged since this call."""
     before = [len(producer.ledger.acknowledged) for producer in producers]
 
     def moved() -> bool:

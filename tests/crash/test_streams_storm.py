@@ -111,7 +111,7 @@ def test_words_are_counted_once_and_each_task_has_one_owner(tmp_path: Path, prox
             storm.begin()
             while sum(kills.values()) < ROUNDS or min(storm.counts().values()) == 0:
                 application.say(*WORDS, times=3)
-                time.sleep(rng.uniform(0.0, 1.0))  # any moment of a transaction or a rebalance
+                time.sleep(rng.uniform(0.0, 1.0))  # a random moment during a transaction or a rebalance
                 victims, name = rng.choice(VICTIMS), rng.choice(names)
                 kills[victims] += 1
                 if victims != "broker":
@@ -259,7 +259,7 @@ def test_no_task_has_two_owners_or_none_for_long_while_members_come_and_go(tmp_p
             storm.begin()
             kills = 0
             while kills < RAW_ROUNDS or min(storm.counts().values()) == 0:
-                time.sleep(rng.uniform(0.5, 2.5))  # any moment of a rebalance
+                time.sleep(rng.uniform(0.5, 2.5))  # a random moment during a rebalance
                 broker.kill9()
                 broker.start()
                 kills += 1

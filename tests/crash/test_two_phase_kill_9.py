@@ -81,7 +81,7 @@ class Application:
         answer = self._until_answered(self._end_request(is_commit), ENDING, EndTxnResponse)
         self._pair = answer.producer_id, answer.producer_epoch
 
-    # Requests that are in progress when the broker is killed.
+    # Requests in progress when the broker is killed.
 
     def send_keep(self) -> None:
         self._wire.send(self._keep_request(), KEEPING)

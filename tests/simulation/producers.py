@@ -1,9 +1,10 @@
-"""Transactional producers that behave like real clients of the old protocol or of KIP-890. Each producer is a script.
+"""Transactional producers that behave like real clients, with either the old protocol or that of KIP-890. Each producer
+is a script.
 
     answers = yield [Ask(request, version), …]      sends all requests together; None for missing responses
     yield 100                                       continues 100 ms later
 
-A producer records everything that it learns about its transactions in `Attempt`s, which the checks of the world use.
+A producer records everything that it learns about its transactions in `Attempt`s, which the world's checks use.
 """
 
 from collections.abc import Generator, Iterable, Sequence

@@ -11,11 +11,11 @@ sent, so the model can predict the result of every step. A record is in one of t
     COMING_BACK Its transaction was aborted after its member had ended one session and begun another. The broker may
                 have forgotten that the first session ended, so the member may hold the record until its lock
                 expires.
-    AT_LIMIT    It is available after as many deliveries as the limit allows, so the broker may archive it.
+    AT_LIMIT    It is available but has been delivered as often as the limit allows, so the broker may archive it.
 
 After each step the stored state of every share partition is compared with the model, record by record. The pending
-records with their transactions, and the finished records, must agree. In the end a last member receives all remaining
-records. Rules: docs/spec/share-groups.md#s2-8, #s5.
+records with their transactions, and the finished records, must agree. At the end, one more member joins and receives
+all remaining records. Rules: docs/spec/share-groups.md#s2-8, #s5.
 """
 
 from __future__ import annotations
@@ -743,8 +743,8 @@ class Administration:
                 self.check(E.NONE not in codes, f"the kept transaction {producer.txn} has taken in {record}")
 
     def zombie(self) -> None:
-        """Sends a request of a producer that was replaced or whose transaction was aborted and checks that the request
-        is refused."""
+        """Sends a request from a producer that was replaced or whose transaction was aborted, and checks that it is
+        refused."""
         producer = self.pick([each for each in self.producers.values() if each.zombies])
         if producer is None:
             return
@@ -1030,7 +1030,7 @@ class Administration:
     # --- The end of the run.
 
     def drain(self) -> None:
-        """Aborts every open transaction and checks that a last member of each group receives exactly the remaining
+        """Aborts every open transaction and checks that one more member of each group receives exactly the remaining
         records."""
         self.trace.append(f"{self.now_ms}: drain")
         for producer in self.producers.values():

@@ -401,7 +401,7 @@ class ShareStory:
     # --- The end of the story.
 
     def drain(self, *, in_transactions: bool) -> None:
-        """Lets a last member take over without faults. Afterwards no records may remain."""
+        """Drains the share group with one more member and no faults, and checks the final state."""
         if in_transactions:
             self.begin()
         for name in [name for name in self.knowledge.members if name != "last"]:

@@ -266,7 +266,7 @@ class Worker(Producer):
         if is_commit and attempt.answer is Answer.YES:
             sharer.ledger.finished |= set(chosen)
         for record in chosen if is_commit or rng.random() < 0.5 else ():
-            sharer.held.pop(record, None)  # The next transaction tries the records again that are not removed here.
+            sharer.held.pop(record, None)  # The next transaction retries the records that are not removed here.
 
     def _output(self, attempt: Attempt, record: Record) -> Batch:
         partition = self._rng.choice(self._partitions)

@@ -5,7 +5,7 @@ requests, responses and markers are lost, late and repeated; producers die and a
 and leave, connections close, and locks expire during transactions. `odradek.share.transactions` is lowered while
 nothing is pending, and raised again.
 
-In the end every input either has exactly one visible output, or has none and was delivered as often as the limit
+At the end, every input either has exactly one visible output, or has none and was delivered as often as the limit
 allows.
 """
 

@@ -1,6 +1,6 @@
-"""Tests that acknowledged changes of ACLs survive a crash before each disk call, or in the middle of a call.
+"""Tests that acknowledged ACL changes survive a crash before any disk call or in the middle of one.
 
-The next process finds the ACLs after some prefix of the changes, which includes all acknowledged ones. Each request is
+The next process finds the result of some prefix of the changes, which includes all acknowledged ones. Each request is
 decided as a whole, so its changes are never applied in part.
 """
 

@@ -1,4 +1,4 @@
-"""Tests that a batch that a thread has checked is checked again before it is appended.
+"""Tests that a batch checked in a thread is checked again before it is appended.
 
 Repeat a seed with `make sim SEED=n`, or try more seeds with `make sim SEEDS=n`.
 """

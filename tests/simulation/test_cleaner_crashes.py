@@ -1,4 +1,4 @@
-"""Tests that readers get the same records after compaction has crashed at any disk call."""
+"""Tests that readers get the same records even if compaction crashes at any disk call."""
 
 import os
 from collections.abc import Iterator

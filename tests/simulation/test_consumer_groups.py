@@ -125,7 +125,7 @@ class World:
                 consumer.is_alive = True
                 consumer.start_over()
             case "die":
-                consumer.is_alive = False  # The process ends, and its work stops.
+                consumer.is_alive = False  # The process exits, and its work stops.
                 consumer.start_over()
             case "leave" if consumer.is_in:
                 consumer.leave(-1)
@@ -174,7 +174,7 @@ class World:
             self.epoch = group.epoch
 
     def settle(self) -> None:
-        """Ends all faults and lets consumers continue. Revives the first consumer; other dead consumers remain dead.
+        """Stops all faults and lets consumers continue. Revives the first consumer; other dead consumers remain dead.
 
         A static member that did not receive the response to its join joins again after its session has timed out.
         """

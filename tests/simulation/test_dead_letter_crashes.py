@@ -1,7 +1,7 @@
 """Tests that a dead-letter queue contains the rejected records and no others after a kill or a power failure before any
 disk call.
 
-In the end the queue contains every record whose rejection was acknowledged, possibly twice. Every record in the queue
+At the end, the queue contains every record whose rejection was acknowledged, possibly twice. Every record in the queue
 must really have been rejected: no member has processed it, and its rejection was not in an aborted transaction. Rules:
 docs/spec/dead-letter-queues.md#s2, #s6.
 """

@@ -1,7 +1,7 @@
-"""Tests that the first start on a directory of an earlier Odradek loses no staged acknowledgement, even if it crashes
+"""Tests that the first start on an earlier Odradek's directory loses no staged acknowledgement, even if it crashes
 before any disk call.
 
-The directory has acknowledgements that are pending under `share.version` 2. They remain pending until their transaction
+The directory contains acknowledgements pending under `share.version` 2. They remain pending until their transaction
 ends, and take effect if and only if it commits (ADR 35).
 """
 

@@ -200,7 +200,7 @@ class World:
         assert self.scene.fetch() == self.committed, "a committed offset was lost"
 
     def settle(self) -> None:
-        """Ends all faults and lets the clients continue. Revives the first client; other dead or busy clients do not
+        """Stops all faults and lets the clients continue. Revives the first client; other dead or busy clients do not
         change."""
         self.scene.writes_fail = False
         self.clients[0].is_alive, self.clients[0].is_busy = True, False

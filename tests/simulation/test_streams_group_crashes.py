@@ -162,7 +162,7 @@ class StreamsGroupWorld(GroupWorld[Member]):
 
 
 def waits_for_steps(world: GroupWorld[Member]) -> None:
-    """Lets a target computation take some of its steps. All steps take about 15 ms."""
+    """Lets a target computation run some of its steps. The whole computation takes about 15 ms."""
     world.stage.wait(4)
 
 

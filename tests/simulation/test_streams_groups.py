@@ -183,7 +183,7 @@ class World:
         fate = self.rng.random() if self.is_stormy else 1.0
         if fate < 0.04:
             return None
-        if fate < 0.08 and request.member_epoch > 0:  # A late join would belong to an earlier life of the member.
+        if fate < 0.08 and request.member_epoch > 0:  # A late join would come from the member's earlier life.
             self.late.append((instance, request))
             return None
         answer: StreamsGroupHeartbeatResponse = self.stage.ask(request, 1, instance.name)
@@ -252,7 +252,8 @@ class World:
                     assert other == here, f"{task} is in {each.process} with {other} and {here}"
 
     def settle(self) -> int:
-        """Ends all faults. Returns the time in milliseconds until every task has its owner and the group is stable."""
+        """Stops all faults. Returns how many milliseconds pass until every task has its owner and the group is
+        stable."""
         self.is_stormy = False
         self.instances[0].is_alive = True
         begun_ms = self.stage.time.now_ms()

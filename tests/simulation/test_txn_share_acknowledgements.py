@@ -3,8 +3,8 @@ after crashes.
 
 Workers acquire records, write an output for each, and acknowledge the records in the same transaction. At random, the
 broker is killed, responses are lost, markers are lost or repeated, sessions end, and locks and transactions time out.
-In the end all remaining records are processed. Each acknowledged input then has exactly one visible output, and no
-other input has a visible output. Rules: docs/spec/share-groups.md#s5.
+At the end, all remaining records are processed. Each acknowledged input then has exactly one visible output, and no
+other input has any. Rules: docs/spec/share-groups.md#s5.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class World:
                 self.repeat_an_old_marker()
 
     def kill(self) -> None:
-        """Kills the broker between a decision and its markers, between the staging and the decision, or at another
+        """Kills the broker between a decision and its markers, between staging and decision, or at some other
         moment."""
         worker = self.random.choice(self.workers)
         if worker.is_open and self.random.random() < 0.5:

@@ -356,7 +356,7 @@ class World:
     # --- The end of the run.
 
     def _settle(self) -> None:
-        """Ends all faults and waits until open transactions have timed out and decided ones are complete."""
+        """Stops all faults and waits until open transactions have timed out and decided ones are complete."""
         repeated = self.invariants.markers_repeated
         if self.parts.markers is not far_markers:
             assert not repeated or self.disturbances, f"{repeated} markers were written twice"

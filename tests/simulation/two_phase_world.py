@@ -9,7 +9,7 @@ transaction, it keeps its own transaction with Enable2Pc, which turns the transa
 of both kinds recover transactions that the other kind has left. A power failure may lose ordinary transactions, even
 acknowledged ones, so in these seeds the power fails only if everything is synced.
 
-In the end, the committed rows in the database and the visible messages agree.
+At the end, the committed rows in the database and the visible messages agree.
 """
 
 from collections.abc import Generator, Sequence

@@ -53,7 +53,7 @@ def staging_before_registration() -> Iterator[None]:
 
 
 def any_later_epoch(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """Lets a late or repeated marker of the previous transaction also resolve the current one."""
+    """Makes a late or repeated marker of the previous transaction also resolve the current one."""
     if ending.producer_id != producer_id or ending.producer_epoch < producer_epoch:
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED

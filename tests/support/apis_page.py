@@ -1,4 +1,4 @@
-"""Writes the page Served APIs of the documentation site (`make docs`) from the table of served APIs."""
+"""Writes the documentation site's Served APIs page (`make docs`) from the table of served APIs."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def record(
 
 
 def record_of(body: bytes) -> bytes:
-    """Returns the given bytes as a record, with their correct length as prefix."""
+    """Returns the given bytes as a record, prefixed with their correct length."""
     out = bytearray()
     append_varint(out, len(body))
     return bytes(out) + body
@@ -102,8 +102,8 @@ def batch_of(
     max_timestamp: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Returns a batch with `payload` as the bytes of its records. Compresses `payload` unless `is_packed` states that
-    it is already compressed."""
+    """Returns a batch whose record bytes are `payload`. Compresses `payload` unless `is_packed` marks it as already
+    compressed."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,

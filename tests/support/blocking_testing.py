@@ -1,4 +1,5 @@
-"""Gives the asynchronous form of `odradek.testing` the methods of the blocking form, so the same tests cover both."""
+"""Wraps the asynchronous form of `odradek.testing` in the interface of the blocking form, so that the same tests cover
+both."""
 
 from __future__ import annotations
 

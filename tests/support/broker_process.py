@@ -1,7 +1,8 @@
 """Runs a broker in its own process: either Odradek, or Apache Kafka as the reference. Both have the same interface.
 
-If the environment variable `BROKER` is `kafka`, `new_broker` starts Apache Kafka, to check a suite against Kafka first.
-If `RECORDINGS` names a folder, each Odradek records its clients' requests and responses there, for `odradek judge`.
+If the environment variable `BROKER` is `kafka`, `new_broker` starts Apache Kafka, so that a suite can first be checked
+against Kafka. If `RECORDINGS` names a folder, each Odradek records its clients' requests and responses there, for
+`odradek judge`.
 """
 
 import json
@@ -32,14 +33,14 @@ EMULATED: Mapping[str, str | None] = {"4.3.1": "4.3", REFERENCE: None}  # value 
 
 
 def without_abilities(which: str) -> dict[str, str]:
-    """Returns the environment of a process that must do without some abilities of Linux.
-    tests/elsewhere/sitecustomize.py explains `which`. `PYTHONPATH` keeps the paths of the variant under test."""
+    """Returns the environment for a process that must run without some Linux features. tests/elsewhere/sitecustomize.py
+    lists the values of `which`. `PYTHONPATH` keeps the paths of the variant under test."""
     paths = [str(REPOSITORY / "tests" / "elsewhere"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"WITHOUT": which, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Broker(ABC):
-    """A broker on a data directory. It has the same port after a restart, because clients expect the same address."""
+    """A broker on a data directory. It keeps its port across restarts, because clients expect the same address."""
 
     name: str
 
@@ -74,7 +75,7 @@ class Broker(ABC):
         return self
 
     def stop(self) -> None:
-        """Sends SIGTERM and waits until the process has ended."""
+        """Sends SIGTERM and waits for the process to exit."""
         self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
@@ -137,8 +138,8 @@ class BrokerProcess(Broker):
             words += ["--emulate", self._emulate]
         if RECORDINGS:
             words += ["--record", str(Path(RECORDINGS) / f"{os.getpid()}-{time.monotonic_ns()}")]
-        # If the test chose the port for Kafka clients, the HTTP port would be the default one, which only one broker at
-        # a time can use. Therefore the broker gets an arbitrary free HTTP port.
+        # If the test has chosen the port for Kafka clients, the broker would use the default HTTP port, which another
+        # broker may be using. It therefore gets an arbitrary free HTTP port.
         for name, value in {"odradek.http.port": "0", **self.overrides}.items():
             words += ["--override", f"{name}={value}"]
         return words
@@ -150,7 +151,7 @@ class BrokerProcess(Broker):
         return self._stderr.read_text(errors="replace") if self._stderr.exists() else ""
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Waits until the process has ended and returns its exit status."""
+        """Waits for the process to exit and returns its exit status."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
@@ -223,8 +224,8 @@ class BrokerProcess(Broker):
             raise RuntimeError(f"the broker ended with status {status} after SIGTERM:\n{self.log_text()[-4000:]}")
 
 
-# The oracle kit's script removes runs that ended more than a day ago. If two calls of the script remove them at the
-# same time, one fails with this text in its output, and the start must be repeated.
+# The oracle kit's script removes runs that finished more than a day ago. If two instances of the script do so at the
+# same time, one of them fails with this text in its output, and the start must be retried.
 FORGOTTEN = "broker.json'"
 ATTEMPTS = 3
 

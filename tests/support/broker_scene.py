@@ -54,7 +54,7 @@ class BrokerScene:
         self.log_configs: dict[str, LogConfig] = {}
         self.discarded: list[tuple[str, int]] = []
         self.created: list[str] = []
-        self.leader_epoch = 0  # leader epoch of partitions that are created later
+        self.leader_epoch = 0  # leader epoch of partitions created later
         self._ids = count(1)
         self.two_phase = TwoPhaseProducers(are_all_known=True)
         self.seals = Seals()
@@ -140,14 +140,14 @@ class BrokerScene:
         return RequestContext(api_key, version, 1, client_id, self.clock.now_ms(), connection, AllowAll())
 
     def settle(self) -> None:
-        """Runs ticks and threads until no work is left. Time does not advance."""
+        """Runs ticks and threads until no work is left, without advancing the clock."""
         while len(self.tick) or self.workers.jobs:
             self.tick.run()
             self.workers.finish_all()
 
 
 def answer_of(reply: Any) -> Any:
-    """Returns the response, which the handler has either returned immediately or delivered since."""
+    """Returns the response, whether the handler returned it immediately or delivered it later."""
     if isinstance(reply, Deferred):
         assert reply.is_done, "the request is still parked"
         return reply.outcome()

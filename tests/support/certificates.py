@@ -1,5 +1,5 @@
-"""Makes certificates for tests: a certificate authority, and certificates that it issues. The keys use elliptic curves,
-because these are generated quickly.
+"""Makes a certificate authority for tests and issues certificates from it. The keys use elliptic curves, because such
+keys are quick to generate.
 
 The certificates have the extensions that RFC 5280 requires. Many clients on Python 3.13 and later refuse certificates
 without them.

@@ -1,4 +1,4 @@
-"""Bugs of real clients, each with a way to reproduce it: presets, rare answers, control calls, or rules of `serve
+"""Bugs in real clients, each with a way to reproduce it: presets, rare answers, control calls, or rules of `serve
 --control`."""
 
 from __future__ import annotations

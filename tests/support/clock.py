@@ -42,7 +42,7 @@ class ManualTimer:
 
 
 class ManualTimers:
-    """Timers on the test's clock. `advance` fires due timers in order, each at its due time."""
+    """Timers on the test's clock. `advance` fires the timers in order, each at its due time."""
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock if clock is not None else ManualClock()

@@ -15,7 +15,7 @@ from odradek.tools.commands.tree import run
 def command(
     *words: str, stdin: str = "", environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `odradek` with the given arguments, in the environment of this process extended by `environment`."""
+    """Runs `odradek` with the given arguments, in this process's environment plus `environment`."""
     output, errors = _stream(), _stream()
     usual, sys.stdin = sys.stdin, _stream(stdin)
     try:

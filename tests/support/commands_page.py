@@ -1,4 +1,4 @@
-"""Writes the page Commands of the documentation site (`make docs`) from the help of the commands."""
+"""Writes the documentation site's Commands page (`make docs`) from the commands' help text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from unittest.mock import patch
 from odradek.tools.commands import errors, target
 from odradek.tools.commands.tree import COMMANDS, DESCRIPTION, parser
 
-# The page is as wide as the prose of other pages, and has no colours, which Python 3.14 uses for help on a terminal.
+# The help is as wide as the prose of other pages and has no colours, which Python 3.14 uses for help on a terminal.
 LAYOUT = {"COLUMNS": "120", "NO_COLOR": "1"}
 
 
 def page() -> str:
-    """Returns the page: a section for each command, with the help of the command and of each of its actions."""
+    """Returns the page, which has a section for each command with its help text and that of its actions."""
     lines = ["# Commands", "", DESCRIPTION, "`make docs` writes this page from the help of the commands.", ""]
     for module in (target, errors):
         lines += [*(module.__doc__ or "").splitlines(), ""]
@@ -30,7 +30,7 @@ def page() -> str:
 
 
 def actions(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Returns the commands of the program, or the actions of a command, by name."""
+    """Returns the program's commands, or a command's actions, by name."""
     return {name: child for action in _subparsers(of) for name, child in action.choices.items()}
 
 

@@ -79,7 +79,7 @@ class CompactedLog:
         return self._written(batch, Origin.COORDINATOR)
 
     def roll(self) -> None:
-        """Rolls the segment, so that all records so far may be cleaned."""
+        """Rolls the segment, so that all records so far can be cleaned."""
         self.log.roll(self.now_ms)
 
     def sync(self) -> None:
@@ -128,7 +128,7 @@ class CompactedLog:
         )
 
     def clean(self) -> None:
-        """Runs one cleaning pass over everything that may currently be cleaned."""
+        """Runs one cleaning pass over everything that can currently be cleaned."""
         cleaner = self.start_pass()
         cleaner.build_offset_map()
         while (replacement := cleaner.clean_next()) is not None:

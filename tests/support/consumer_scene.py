@@ -126,7 +126,7 @@ class ConsumerScene(Scene):
         version: int = 1,
         client: str = "c",
     ) -> HeartbeatResult:
-        """Has a member join with a heartbeat at epoch 0. Without `topics` and `regex`, the member subscribes to
+        """Makes a member join with a heartbeat at epoch 0. Without `topics` and `regex`, the member subscribes to
         nothing."""
         return self.beat(
             name,
@@ -203,7 +203,8 @@ class ConsumerScene(Scene):
     # Several steps in one call.
 
     def settle(self, *names: str, rounds: int = 12, group: str = GROUP) -> None:  # type: ignore[override]
-        """Has the members follow their assignments for `rounds` rounds, after which the group is stable."""
+        """Sends `rounds` rounds of heartbeats in which the members adopt their assignments, so that the group becomes
+        stable."""
         for _ in range(rounds):
             for name in names:
                 member = self.group_of(group).members[name]

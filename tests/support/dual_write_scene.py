@@ -21,7 +21,7 @@ TRANSACTIONAL_ID = "orders-1"
 
 
 class ProcessKilled(BaseException):
-    """Raised where a test ends the process."""
+    """Raised at the point where a test kills the process."""
 
 
 class NoAnswer(Exception):
@@ -32,7 +32,7 @@ class Statements:
     """Faults for the next statements on any connection."""
 
     def __init__(self) -> None:
-        # the start of the next statement that fails, and the time of its failure
+        # how the text of the next failing statement starts, and when the failure occurs
         self.fault: tuple[str, FaultTime] | None = None
         self.rewrite: Rewrite = lambda statement: statement  # lets a test plant a bug
 
@@ -87,7 +87,7 @@ class Scene(ABC, Generic[C]):
     def dual(self, observe: Observer | None = None, opened: list[C] | None = None) -> DualWrite[C]:
         """Returns the dual write of a new process.
 
-        opened  collects the connections of this process, with which a test can kill only this process
+        opened  collects this process's connections, so that a test can kill this process alone
         """
 
         def connect() -> C:
@@ -111,7 +111,7 @@ class Scene(ABC, Generic[C]):
         return dual
 
     def kill(self) -> None:
-        """Closes the connections, as the operating system does when a process ends."""
+        """Closes the connections, as the operating system does when a process dies."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -189,7 +189,7 @@ class PostgresqlScene(Scene[PostgresqlConnection]):
 
 
 class Trouble(Exception):
-    """Raised by the application's own code."""
+    """An error that the application's own code raises."""
 
 
 def trouble(_: object) -> None:
@@ -197,7 +197,7 @@ def trouble(_: object) -> None:
 
 
 def killed_at(moment: Moment) -> Observer:
-    """Returns an observer that ends the process before or after a step."""
+    """Returns an observer that kills the process before or after a step."""
 
     def observe(step: Step, result: Result | None) -> None:
         if (step, FaultTime.BEFORE if result is None else FaultTime.AFTER) == moment:

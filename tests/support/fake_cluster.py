@@ -15,7 +15,7 @@ T = TypeVar("T")
 class FakeCluster:
     def __init__(self, **partition_counts: int) -> None:
         self.version = 0
-        self.settings: dict[tuple[str, str], int] = {}  # settings of single groups
+        self.settings: dict[tuple[str, str], int] = {}  # settings of individual groups
         self.defaults: dict[str, int] = {
             "consumer.session.timeout.ms": 45_000,
             "consumer.heartbeat.interval.ms": 5_000,

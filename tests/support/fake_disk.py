@@ -1,4 +1,4 @@
-"""A disk in memory that counts its calls, fails on demand, and derives the states that a crash may leave.
+"""A disk in memory that counts its calls, fails on demand, and derives the states that a crash can leave.
 
     disk = FakeDisk(); …; disk.fail(7, Fault.EIO)      the seventh call from now fails
     disk.crash_before(7)                               … or the process dies before that call: `ProcessCrashed`
@@ -243,7 +243,7 @@ class FakeDisk:
 
     @property
     def fingerprint(self) -> bytes:
-        """Returns a digest of all names and contents, which is the same for equal disks."""
+        """Returns a digest of all names and contents. Equal disks have equal digests."""
         digest = blake2b()
         for path, file in self._paths("", self._root):
             digest.update(f"{path} {len(file.content)} ".encode())

@@ -39,7 +39,7 @@ class FakeKafka:
         self.open: OpenTransaction | None = None
         self.is_away = False
         self.epoch = -1
-        self.faults: dict[str, FaultTime] = {}  # by name of a call: its next fault, which happens once
+        self.faults: dict[str, FaultTime] = {}  # by call name: its next fault, which happens once
 
     def participant(self) -> "FakeParticipant":
         return FakeParticipant(self)

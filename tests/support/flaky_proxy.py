@@ -47,8 +47,8 @@ class FlakyProxy:
               connection
     holds     delivers the request `late_by_s` later over another connection; the client gets no response to this
               request or to later ones on its connection
-    hangs_up  with `holds`: closes the client's connection immediately, so that the client repeats the request before
-              the first one arrives
+    hangs_up  with `holds`: closes the client's connection immediately, so that the client's retry arrives before
+              the held request
 
     Clients must see this proxy as the broker's address. Therefore pass `advertised.listeners` with `proxy.port` to the
     broker; the port is available before the broker starts.

@@ -16,7 +16,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "presets.md": presets_page.page,
     "scenarios.md": scenarios_page.page,
 }
-# By code file that a link may name: the page, possibly with an anchor, to which the link leads on the site.
+# The page, possibly with an anchor, that a link to a code file leads to on the site.
 WRITTEN_FROM: Mapping[str, str] = {
     "odradek/broker/api/served.py": "apis.md",
     "odradek/broker/control/odd/odd.py": "presets.md#lawful-but-rare",

@@ -33,7 +33,7 @@ FILE_NAME = re.compile(
 )
 LANGUAGES = frozenset({"python", "sh", "text", "java", "go", "js", "rust", "json", "yaml", "xml"})
 DEFAULT_NAME = "program.py"
-# Commands that the script leaves out, because the machine may not have them.
+# Commands that the script leaves out, because they may not be installed.
 ELSEWHERE = (
     "docker",
     "mvn",
@@ -45,8 +45,8 @@ ELSEWHERE = (
     ". .venv/bin/activate",
     "export PG",
 )
-# Packages that a program for Spark downloads. The test provides them, because a guide's network cannot reach Maven
-# Central.
+# Matches the line with which a Spark program downloads packages. The test provides them instead, because a guide's
+# network cannot reach Maven Central.
 PACKAGES = re.compile(r'^ *\.config\("spark\.jars\.packages", "[^"]+"\)\n', re.MULTILINE)
 MARK = "::: block "
 # Brings up the loopback interface of a new network, like `ip link set lo up`.

@@ -84,7 +84,7 @@ class InProcessBroker:
         return found
 
     def go_on(self) -> None:
-        """Runs other work of the broker for a moment. Tests that wait for the effect of such work then repeat their
+        """Lets the broker do its other work for a moment. Tests waiting for the effect of this work then repeat their
         request."""
         self.loop.run_until_complete(asyncio.sleep(TURN_S))
 

@@ -52,16 +52,16 @@ class Actor:
 
 
 def interleave(actors: Sequence[Actor], rng: Random) -> None:
-    """Runs all actors to their end. Raises any unexpected exception of an actor.
+    """Runs all actors to completion. Raises any unexpected exception from an actor.
 
     Each actor takes several steps in a row, and the seed determines how many. Long runs are important, because most
-    errors appear when one actor completes recoveries and transactions while another one is paused.
+    errors appear when one actor completes recoveries and transactions while another is paused.
     """
     stays = rng.uniform(0.5, 0.98)
     chosen: Actor | None = None
     while moving := [actor for actor in actors if not actor.is_over]:
         ready = [actor for actor in moving if actor.is_waiting(0)]
-        if not ready:  # Every actor is in the middle of a step or waits for a lock.
+        if not ready:  # Every actor is in the middle of a step or is waiting for a lock.
             moving[0].is_waiting(BLOCKED_AFTER_S)
             continue
         if chosen not in ready or rng.random() > stays:

@@ -1,4 +1,4 @@
-"""Builds cases for tests of the judge's rules. A case has a trace that keeps its rule and a trace that breaks it."""
+"""Builds cases for tests of the judge's rules. Each case has one trace that keeps its rule and one that breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of producers with Enable2Pc (KIP-939), both open ones and those that a recovery has kept."""
+"""Transactions of producers with Enable2Pc (KIP-939), either open or kept by a recovery."""
 
 from odradek.broker.transactions.entry import NEVER_MS, Txn
 from odradek.broker.transactions.turn import TransactionConfig

@@ -16,7 +16,7 @@ class KeyServer:
     """A server, used as a context manager.
 
     answer   sends the response; by default it sends `text`
-    stopped  set when the server ends; slow answers wait for it
+    stopped  set when the server stops; slow answers wait for it
     """
 
     def __init__(self, text: bytes, context: ssl.SSLContext | None = None) -> None:

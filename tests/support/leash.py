@@ -1,4 +1,4 @@
-"""Ends Kafka when the test run that started it ends, even if the test run is killed."""
+"""Kills Kafka when the test run that started it ends, even if the run itself is killed."""
 
 import subprocess
 

@@ -31,7 +31,7 @@ needs_kafka = pytest.mark.skipif(
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A recorded request and its response. The frames are without their 4-byte length."""
+    """A recorded request and its response. The frames do not include their 4-byte length."""
 
     client: str
     client_id: str | None

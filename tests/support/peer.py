@@ -208,7 +208,7 @@ def dispatcher_with(
 
 
 def no_time_passes() -> float:
-    """Returns 0: a clock that never advances. A turn of the loop is then limited only by its number of requests."""
+    """Serves as a clock that never advances, so that only the number of requests limits a turn of the loop."""
     return 0.0
 
 

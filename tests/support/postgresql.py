@@ -1,4 +1,4 @@
-"""Runs PostgreSQL as a child process in a temporary directory. Tests connect to it through a Unix socket, and may kill
+"""Runs PostgreSQL as a child process in a temporary directory. Tests connect to it through a Unix socket and can kill
 it."""
 
 import os
@@ -31,7 +31,7 @@ def binaries() -> Path | None:
 
 
 def why_not() -> str | None:
-    """Returns the reason why no server can run here, or None."""
+    """Returns the reason that no server can run here, or None if one can."""
     if binaries() is None:
         return "PostgreSQL is not installed (Debian: apt install postgresql)"
     if os.getuid() == 0 and account() is None:
@@ -103,7 +103,7 @@ class PostgresqlProcess:
                 time.sleep(0.01)
 
     def kill9(self) -> None:
-        """Kills the server and all its processes with SIGKILL and waits until they have ended."""
+        """Kills the server and all its processes with SIGKILL and waits for them to exit."""
         assert self._process is not None
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

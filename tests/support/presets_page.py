@@ -1,5 +1,5 @@
-"""Writes the page Presets of the documentation site (`make docs`): presets, rare answers, and the client bugs that each
-of them reproduces."""
+"""Writes the documentation site's Presets page (`make docs`): the presets, the rare answers, and the client bugs that
+each of them reproduces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the most frequent request of tests and benchmarks: one batch for one partition."""
+"""Builds the request that tests and benchmarks send most often: one batch for one partition."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Client:
         self._timers.advance(DELAY_MS)
 
     def _waits(self) -> bool:
-        """Returns whether nothing happens before the end of the delay."""
+        """Advances the clock past the delay. Returns whether nothing happened before the delay was over."""
         was_silent = not self.peer.is_disconnected and self.peer.frames() == []
         self._timers.advance(DELAY_MS - 1)
         was_silent = was_silent and not self.peer.is_disconnected and self.peer.frames() == []

@@ -1,4 +1,4 @@
-"""Writes the page Scenarios of the documentation site (`make docs`) from the names of the tests.
+"""Writes the documentation site's Scenarios page (`make docs`) from the names of the tests.
 
 A test named `test_scenario_012_…` tests scenario 12 of the first page of docs/spec that its file cites. The page about
 changes in Kafka 4.4 has rows with letters instead: a test of row C1 names C1 and that page in its docstring. C1 alone
@@ -14,7 +14,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 RULE_BOOK = TESTS.parent / "docs" / "spec"
-# By rule book page: the sections whose subsections list scenarios.
+# The sections whose subsections list scenarios, by rule book page.
 CHAPTERS = {
     "transactions": (8,),
     "consumer-groups": (15,),
@@ -156,7 +156,8 @@ def missing_rows(*, of_kafka: bool) -> list[str]:
 
 
 def missing() -> dict[str, list[str]]:
-    """Returns, by rule book page, the scenarios without a test: sections with their numbers, as links."""
+    """Returns the scenarios without a test, by rule book page. Each string is a link to a section, followed by its
+    untested scenarios' numbers."""
     found = numbered_tests()
     return {
         page: [

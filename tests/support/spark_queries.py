@@ -90,7 +90,8 @@ class Query:
         await sink.close()
 
     async def check(self) -> None:
-        """Checks after a recovery that the output has exactly the decided batches, and that no transaction is open."""
+        """Runs a recovery, then checks that the output contains exactly the committed batches and that no transaction
+        is open."""
         await self.recover()
         decided = (await read_entries(self.brokers, self.sink))[self.sink.name].batch
         expected = Counter(
@@ -145,7 +146,7 @@ class Driver:
         await asyncio.wait_for(stop.reached.wait(), 30)
 
     async def ended(self) -> BaseException | None:
-        """Waits until the stopped commit has ended. Returns its exception, or None."""
+        """Waits for the stopped commit to finish. Returns its exception, or None."""
         assert self.committing is not None
         return (await asyncio.gather(self.committing, return_exceptions=True))[0]
 

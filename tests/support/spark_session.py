@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.support.oracle import REPOSITORY
 
-# The package spark-avro, which `make test-spark` fetches.
+# The spark-avro package, which `make test-spark` fetches.
 AVRO_JARS = sorted((REPOSITORY / ".make" / "spark-avro" / "jars").glob("*.jar"))
 HOME = ("bin", "sbin", "jars")
 # These options save time in compilers and garbage collectors, because each JVM lives only for a minute.

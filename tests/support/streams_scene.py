@@ -234,13 +234,13 @@ class StreamsScene(Scene):
         )
 
     def end_computation(self, group: str = GROUP) -> None:
-        """Ends the target computation that `cluster.computes_later` has left to the test."""
+        """Completes the target computation that `cluster.computes_later` has left to the test."""
         computed = run_to_end(self.cluster.computing.pop(group))
         self.turn(lambda core: core.target_computed(group, computed, self.now_ms))
 
     def compute(self, steps: int, group: str = GROUP) -> bool:
-        """Runs some steps of a computation that was left to the test, without recording the result. Returns whether
-        further steps follow."""
+        """Runs some steps of a computation that was left to the test, without recording the result. Returns whether any
+        steps remain."""
         computation = self.cluster.computing[group]
         for _ in range(steps):
             try:

@@ -1,7 +1,7 @@
 """Finds tracebacks in broker logs. A traceback is a bug and fails the current test, unless the test has announced it.
 
-Tracebacks of brokers in the test's process arrive as log records. For a broker in another process, its stderr is read,
-from its start to its end.
+Tracebacks of brokers in the test's process arrive as log records. The stderr of a broker in another process is read
+from beginning to end.
 """
 
 import logging
@@ -45,7 +45,7 @@ def read(log: Path) -> None:
 
 
 def leave(log: Path) -> None:
-    """Reads the log a last time after its process has ended."""
+    """Reads the log one last time after its process has exited."""
     if log in _watched:
         read(log)
         del _watched[log]

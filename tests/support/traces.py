@@ -106,13 +106,13 @@ class Peer:
         behind: bool = False,
         client_id: str = "a-client",
     ) -> None:
-        """Adds a request, and its response 1 ms later. Without `answer` the response is dropped by a fault."""
+        """Adds a request, and its response 1 ms later. If `answer` is None, a fault drops the response."""
         exchange = self.send(request, version, after_ms=after_ms, behind=behind, client_id=client_id)
         self.trace.wait(1)
         self.reply(exchange, request, version, answer)
 
     def ask_interleaved(self, *asked: Asked) -> None:
-        """Sends the requests one after another, before any response. The responses follow in the same order."""
+        """Sends all the requests before any response arrives. The responses follow in the same order."""
         sent = [
             (self.send(request, version, after_ms=0 if place else TURN_MS, behind=place > 0), request, version, answer)
             for place, (request, version, answer) in enumerate(asked)

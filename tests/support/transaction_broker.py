@@ -105,7 +105,7 @@ class Blocks:
 
     def __init__(self) -> None:
         self.failure: KafkaError | None = None
-        self.held: list[Callable[[], None]] | None = None  # If this is a list, responses wait in it.
+        self.held: list[Callable[[], None]] | None = None  # If this is a list, responses are held in it.
         self._next = count(1000, 1000)
 
     def begin_at(self, producer_id: int) -> None:
@@ -137,7 +137,7 @@ class MarkersThatMeet:
         self.refusals: dict[tuple[str, int], ErrorCode] = {}
         self.bug: Exception | None = None
         self.sent: list[TxnMarker] = []
-        self.held: list[Callable[[], None]] | None = None  # If this is a list, responses wait in it.
+        self.held: list[Callable[[], None]] | None = None  # If this is a list, responses are held in it.
         # by partition: the function that writes a delayed marker
         self.pending: dict[tuple[str, int], Callable[[], None] | None] = {}
 
@@ -291,7 +291,7 @@ class TransactionBroker(BrokerScene):
     # Requests.
 
     def ask(self, request: Message, version: int) -> Any:
-        """Returns the response, or a Deferred of it. The request is encoded and decoded."""
+        """Returns the response, or a Deferred for it. The request is encoded and decoded."""
         sent = decode(type(request), version, bytearray(encode(request, version)))
         connection = ConnectionInfo(1, "127.0.0.1", 50_000)
         context = RequestContext(

@@ -1,5 +1,5 @@
-"""Transactional ids for tests: a core, its log in memory, a clock, and producers with requests, without sockets or an
-event loop.
+"""Transactional ids for tests: a core, its log in memory, a clock, and producers that send requests, without sockets or
+an event loop.
 
 `given(*records)` prepares the initial state from records of the log. The scene does the work of
 `odradek.broker.coordinators.shard.Shard` and `odradek.broker.coordinators.transaction_coordinator` step by step: it
@@ -59,7 +59,7 @@ def txn(
     updated_ms: int = NOW_MS,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Txn:
-    """Returns a record of the transaction log. By default P0 is part of the transaction if this is open or decided."""
+    """Returns a record of the transaction log. By default P0 takes part in an open or decided transaction."""
     is_busy = state in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT)
     if partitions is None:
         partitions = [P0] if is_busy else []

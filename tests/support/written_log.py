@@ -88,7 +88,7 @@ class WrittenLog:
         self.next_offset += offsets
 
     def write(self, data: bytes | bytearray) -> None:
-        """Appends any bytes."""
+        """Appends arbitrary bytes."""
         with self.active.open("ab") as file:
             file.write(data)
 
