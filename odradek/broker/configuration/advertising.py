@@ -1,8 +1,8 @@
 """Chooses the broker address that a client receives, based on how the client connected.
 
-This module has no side effects, and is imported when a client first needs it. With `odradek.advertise=arrival`, a
+This module has no side effects and is imported only when a client first needs it. With `odradek.advertise=arrival`, a
 client receives the address that it connected to, because it can evidently reach that address. This does not work for a
-client that connected through a published port of a container: the broker sees the container's own address, which the
+client that connected through a container's published port: the broker sees the container's own address, which the
 client may not be able to reach. The broker assumes a published port if the client is on another network, or if its
 connection appears to come from the gateway of one of the container's networks. The client then receives the address in
 `odradek.advertise.published` instead.
@@ -26,7 +26,7 @@ DOCKER_DESKTOP = IPv4Network("192.168.65.0/24")
 
 @dataclass(frozen=True, slots=True)
 class Networks:
-    """The IPv4 networks of this host, and the gateways of these networks."""
+    """This host's IPv4 networks and their gateways."""
 
     networks: tuple[IPv4Network, ...] = ()
     gateways: frozenset[IPv4Address] = frozenset()
@@ -66,7 +66,7 @@ def _ip(address: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionAddresses:
-    """The listener of a connection, and the addresses of its two ends."""
+    """The listener and local address of a client's connection, and the client's host."""
 
     listener: str
     local: Address

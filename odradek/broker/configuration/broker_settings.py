@@ -1,4 +1,4 @@
-"""The settings of a broker. Each row of the table completely describes one setting.
+"""Defines the broker's settings. Each row of the table completely describes one setting.
 
 The settings that this broker uses are the attributes of `BrokerSettings`. Kafka's other settings are in
 `odradek.broker.configuration.unused_settings`. Defaults are the same as Kafka's unless a comment on the row gives
@@ -29,7 +29,7 @@ STRING, CLASS = SettingKind[str](ValueType.STRING), SettingKind[str](ValueType.C
 PASSWORD = SettingKind[str](ValueType.PASSWORD)
 LIST = SettingKind[tuple[str, ...]](ValueType.LIST)
 PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
-SCHEMA_LEVELS = (  # the keys of odradek.registry.levels.LEVELS, which most brokers do not import
+SCHEMA_LEVELS = (  # same as odradek.registry.levels.LEVELS, which few brokers import
     *("NONE", "BACKWARD", "FORWARD", "FULL"),
     *("BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"),
 )
@@ -42,8 +42,8 @@ class BrokerSettings:
     of `.`.
 
     A row holds the type, the default, the documentation, the rule for values, and whether AlterConfigs may change the
-    setting while the broker runs. The `ssl` and `sasl` settings, and some `connections` settings, can also be set for a
-    single listener; see listener_settings.py.
+    setting while the broker is running. The `ssl` and `sasl` settings, and some `connections` settings, can also be set
+    for a single listener; see listener_settings.py.
     """
 
     add_partitions_to_txn_retry_backoff_max_ms = INT("100",

@@ -126,7 +126,7 @@ class BrokerConfig(BrokerSettings):
         return self.odradek_advertise == "arrival" and self._advertised is None
 
     def topic_defaults(self) -> dict[str, str]:
-        """Returns the values that apply to a topic without overrides, as text."""
+        """Returns, as text, the setting values that apply to a topic without overrides."""
         defaults = {name: setting.default for name, setting in TOPIC_SETTINGS.items() if setting.default is not None}
         for name, setting in TOPIC_SETTINGS.items():
             for synonym in setting.synonyms:

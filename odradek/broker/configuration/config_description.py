@@ -262,7 +262,7 @@ def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) ->
 
 def _visible_synonyms(name: str, synonyms: list[Synonym]) -> list[Synonym]:
     """Drops the synonyms that precede the first synonym with the setting's own name, as Kafka does. Drops all synonyms
-    if none has that name. Therefore `segment.ms` has neither synonyms nor a source if its value comes from
+    if none has that name. As a result, `segment.ms` has neither synonyms nor a source if its value comes from
     `log.roll.hours`."""
     start = next((index for index, one in enumerate(synonyms) if one.name == name), len(synonyms))
     return synonyms[start:]

@@ -103,7 +103,7 @@ def contradictions(
 
 
 def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction]:
-    """Finds contradictory defaults of consumer groups, and assignors that do not exist. Source:
+    """Finds contradictory consumer group defaults and nonexistent assignors. Source:
     docs/spec/consumer-groups.md#s8-2."""
     for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
         value, least, most = (

@@ -82,8 +82,7 @@ def readable_settings(
     values: Mapping[str, str], rules: KafkaRules, but_not: UpdateMode | None = None
 ) -> dict[str, str]:
     """Returns the settings that AlterConfigs may change, that the emulated release has, and whose values can be parsed.
-    Settings with update mode `but_not` are excluded. The update mode does not matter if the name has a listener's
-    prefix."""
+    Settings with update mode `but_not` are excluded. The update mode is ignored if the name has a listener's prefix."""
     found = {}
     for name, text in values.items():
         setting = setting_named(name)

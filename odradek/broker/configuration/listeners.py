@@ -109,8 +109,8 @@ def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]
 
 
 def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
-    """Checks an inter-broker setting in the same way as Kafka if the user has set it, although this broker does not use
-    it. Raises InvalidSetting.
+    """Checks an inter-broker setting as Kafka does if the user has set it, even though this broker does not use it.
+    Raises InvalidSetting.
 
     setting     security.inter.broker.protocol or inter.broker.listener.name
     advertised  the advertised listeners, or the listeners themselves if advertised.listeners is not set

@@ -1,7 +1,7 @@
 """Defines the types of resources that have settings, a change to a single setting, and the broker's loggers.
 
 The broker's loggers (KIP-412) are Python loggers that use the names of Kafka's levels. A changed level lasts until the
-process ends, and is not stored.
+process exits and is not stored.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Loggers(Protocol):
     """Reads and changes the levels of Python's loggers, which are global to the process."""
 
     def levels(self) -> dict[str, int]:
-        """Returns the effective level of every logger by the logger's name. The name of the root logger is ROOT."""
+        """Returns every logger's effective level, keyed by the logger's name. The root logger is named ROOT."""
 
     def set_level(self, name: str, level: int) -> None: ...
 

@@ -32,7 +32,7 @@ class ValueType(Enum):
 
 
 class UpdateMode(Enum):
-    """The scope in which AlterConfigs can change a broker setting while the broker runs (KIP-226)."""
+    """The scope in which AlterConfigs can change a broker setting while the broker is running (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"

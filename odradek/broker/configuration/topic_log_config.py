@@ -1,4 +1,4 @@
-"""Converts the settings of a topic into the configuration of its logs."""
+"""Converts a topic's settings into the configuration of its logs."""
 
 from collections.abc import Mapping
 

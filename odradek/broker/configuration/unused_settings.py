@@ -1,4 +1,4 @@
-"""The broker settings of Kafka 4.4.0 that have no effect in this broker, which nevertheless parses, checks and
+"""Defines Kafka 4.4.0's broker settings that have no effect in this broker. The broker nevertheless parses, checks and
 describes them."""
 
 from collections.abc import Mapping
@@ -11,8 +11,7 @@ PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 NO_EFFECT: Final = "This setting has no effect in this broker."
 
 # fmt: off
-# Settings that a single node does not need; most of them are for clusters of several nodes. They are accepted without a
-# warning.
+# Settings that a single node does not need, most of them for multi-node clusters. They are accepted without a warning.
 UNUSED_ON_ONE_NODE: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("auto.leader.rebalance.enable", BOOLEAN, "true", NO_EFFECT),
     Setting("controller.performance.always.log.threshold.ms", LONG, "2000", NO_EFFECT, Range(0), is_internal=True),

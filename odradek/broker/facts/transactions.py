@@ -1,4 +1,4 @@
-"""Describes transactions in the same way as their coordinators."""
+"""Describes transactions the way their coordinators do."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class PartitionRead:
             if diverging_epoch is not None:
                 answer = self._answer(NO_RECORDS, 0, requested.fetch_offset)
                 answer.data.diverging_epoch = diverging_epoch
-                answer.data.aborted_transactions = None  # nothing was read, so null in every isolation level
+                answer.data.aborted_transactions = None  # null at every isolation level because nothing was read
                 answer.ends_waiting = True
                 return answer
         if not log.log_start_offset <= requested.fetch_offset <= log.log_end_offset:
@@ -156,7 +156,7 @@ class PartitionRead:
         if requested.fetch_offset >= self._end_offset:
             return self._answer(NO_RECORDS, 0, requested.fetch_offset)
         if self._max_bytes < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's response when it reads with a negative limit
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's response to a negative limit
         if self._max_bytes == 0 and not self._min_one_batch:
             return self._answer(NO_RECORDS, 0, requested.fetch_offset)
         return None

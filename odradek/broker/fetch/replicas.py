@@ -83,8 +83,8 @@ class FollowerRead(PartitionRead):
         self._end_offset = min(end, self._end_offset)
 
     def check(self) -> PartitionAnswer | None:
-        """Makes the same checks as a leader, with the log end offset of a follower that may lag. Raises KafkaError if a
-        check fails.
+        """Makes the same checks as a leader, but uses the log end offset of a follower that may lag. Raises KafkaError
+        if a check fails.
 
         If the follower does not have the offset, the error is OFFSET_OUT_OF_RANGE. The consumer then checks with the
         leader whether the offset exists. Source: docs/spec/client-rules.md#fet-12
@@ -103,7 +103,7 @@ class FollowerRead(PartitionRead):
 
 
 class ReplicaFetch(PendingFetch):
-    """A Fetch request to one node of a cluster with several nodes."""
+    """A Fetch request to one node of a multi-node cluster."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ReplicaFetch(PendingFetch):
                 raise
             partition = self._followed_partition(requested)
         if self._is_behind(partition) or self._preferred(partition, requested) is not None:
-            # The response must contain this partition, regardless of what the session has sent.
+            # The response must contain this partition, even if the session has already sent its current offsets.
             requested.sent_high_watermark = -1
         return partition
 

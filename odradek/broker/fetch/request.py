@@ -1,4 +1,4 @@
-"""Handles one Fetch request: reads each of its partitions, then responds, or waits for more data until the time limit.
+"""Handles one Fetch request: reads its partitions, then either responds or waits for more data until the time limit.
 
 wanted partitions → (session) → read each → enough? → answer
                                   ↑          └ no: park → woken by appends or the timer
@@ -98,7 +98,7 @@ class PendingFetch:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
         self._must_answer = request.max_wait_ms <= 0
-        self._woken: Deferred[None] | None = None  # set while the fetch waits
+        self._woken: Deferred[None] | None = None  # set while the fetch is waiting
         self._wait: FetchWait | None = None  # set once the fetch has had to wait
         self._answers: list[PartitionAnswer | None] = []  # None for partitions without changes
         self._found: list[Partition] = []
@@ -107,7 +107,7 @@ class PendingFetch:
         self._has_error = False  # whether an error must be reported immediately
 
     async def answer(self) -> FetchResponse:
-        """Reads every partition, then responds, or waits for more data and reads again.
+        """Reads every partition, then either responds or waits for more data and reads again.
 
         If the client disconnects during the wait, this coroutine is closed and removes everything that it has
         registered.
@@ -277,7 +277,7 @@ class PendingFetch:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, None
-        if woken is None:  # the fetch is still reading, and will respond after that without reading again
+        if woken is None:  # the fetch is still reading, and will respond afterwards without reading again
             self._must_answer = True
         else:
             woken.resolve(None)

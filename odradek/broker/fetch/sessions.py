@@ -199,7 +199,7 @@ class IncrementalFetch(Fetch):
 
     def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> FinishedFetch:
         session = self._session
-        if session.epoch != self._epoch:  # another request of this session arrived while this request was parked
+        if session.epoch != self._epoch:  # another request in this session arrived while this request was parked
             return FinishedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
         sent = []
         for position, (partition, answer) in enumerate(zip(self.partitions, answers, strict=True)):

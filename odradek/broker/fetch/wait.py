@@ -1,4 +1,4 @@
-"""Implements long polling: a fetch that found too little data is parked until appends or its timer wake it, or its
+"""Implements long polling: a fetch that found too little data is parked until appends or its timer wake it or its
 client disconnects.
 
 A parked fetch counts the appended bytes instead of reading after each append. The count is an upper bound, because a

@@ -8,8 +8,8 @@
     otherwise, on another interface                health checks only
 
 Health checks (/healthz, /readyz) are always answered. If a request for records contains the name and password of a
-broker user instead of the token, it is answered in every configuration, with the rights of that user. Source: RFC 6750,
-2.1; RFC 7617.
+broker user instead of the token, it is answered in every configuration, with that user's rights. Source: RFC 6750, 2.1;
+RFC 7617.
 """
 
 from __future__ import annotations

@@ -23,13 +23,13 @@ from odradek.broker.http.access import PUBLIC_PATHS
 from odradek.broker.http.json_answer import json_answer
 
 log = logging.getLogger("odradek.control")
-bugs = logging.getLogger("odradek.control.http")  # aiohttp logs exceptions of handlers here
+bugs = logging.getLogger("odradek.control.http")  # aiohttp logs handlers' exceptions here
 
 SHUTDOWN_TIMEOUT_S = 1.0
 PAUSE_S = 1.0  # delay after a failed accept, for example because no file descriptors are left
 Stop: TypeAlias = Callable[[], Awaitable[None]]
 AddRoutes: TypeAlias = Callable[[web.Application], None]
-Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reserved connections, by their protocol
+Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reserved connections, keyed by protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class HttpLimits:
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Returns whether a log record reports a bug in our code. Malformed requests do not, so that peers cannot fill the
-    log with them."""
+    """Returns whether a log record reports a bug in our code. Records about malformed requests are dropped, so that
+    peers cannot fill the log."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.control")
 
 BACKLOG = 16
-KEPT = 200  # number of recent warnings that are kept for the page
+KEPT = 200  # number of recent warnings kept for the page
 CLOSED = -1  # file descriptor of a closed socket
 ANY_FREE_PORT, NO_HTTP = 0, -1
 
@@ -192,7 +192,7 @@ def import_pages() -> Serve:
 def listen(
     broker: Broker, traffic: Traffic, bound: socket.socket, add_routes: AddRoutes | None = None
 ) -> ControlListener:
-    """Starts to serve HTTP on `bound`, a socket that `bind_pages` returned."""
+    """Starts serving HTTP on `bound`, a socket returned by `bind_pages`."""
     certificates = broker.certificates
     if certificates is None or broker.config.odradek_http_security_protocol not in SSL_PROTOCOLS:
         return ControlListener(broker, traffic, bound, None, add_routes)

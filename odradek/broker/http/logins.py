@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CHALLENGE = 'Basic realm="odradek"'
 NO_CONNECTION = 0
-USER: web.RequestKey[str] = web.RequestKey("user", str)  # the user that has logged in
+USER: web.RequestKey[str] = web.RequestKey("user", str)  # the logged-in user
 
 
 class HttpLogins:

@@ -1,4 +1,4 @@
-"""Collects the metrics as plain numbers when they are requested. Runs in the thread of the event loop.
+"""Collects the metrics as plain numbers when they are requested. Runs in the event loop's thread.
 
 Between two collections, the broker only maintains counters of requests (`odradek.broker.api.dispatch`), bytes,
 connections and verifications.
@@ -47,7 +47,7 @@ LATE_AFTER_MS = 5 * 60 * 1000  # a transaction is late if it is this much older 
 
 
 class Traffic(NamedTuple):
-    """The counters of requests and connections, and the time at which counting started."""
+    """Request and connection counters, and the time when counting started."""
 
     dispatcher: Dispatcher[HandlerBroker]
     servers: Sequence[Server]
@@ -86,11 +86,10 @@ class RequestMeasure(NamedTuple):
 class ListenerMeasure(NamedTuple):
     """Counters of the connections of one listener.
 
-    delayed     number of connections that had to wait because of the listener's connection rate, and their total
-                waiting time in ms
-    held_count  number of connections that were held and then closed because of the connection rate of their address,
-                and the total time in ms for which they were held
-    logins      None if the listener has no SASL
+    delayed number of connections that had to wait because of the listener's connection rate, and their total waiting
+                time in ms held_count number of connections that were held and then closed because of their address's
+                connection rate, and the total time in ms for which they were held logins None if the listener has no
+                SASL
     """
 
     listener: str
@@ -102,7 +101,7 @@ class ListenerMeasure(NamedTuple):
 
 
 class QuotaMeasure(NamedTuple):
-    """The use of one quota by the clients that share it.
+    """Usage of one quota by the clients that share it.
 
     user, client_id  None if the quota does not depend on the user or client id
     throttle_ms      total time for which connections were muted
@@ -153,12 +152,11 @@ class LagMeasure(NamedTuple):
 class GroupMeasure(NamedTuple):
     """Metrics of all groups.
 
-    offsets     number of committed offsets of groups of all types
-    rebalances  number of rebalances by type of group; see `GroupCore.rebalances`
-    counts      other counts, by their names in `groups.common.outcome.COUNTED`; see `GroupCore.counts`
-    lags        lags of the first `MAX_LAGS` groups, except share groups, which have no lag, and groups that have
-                neither a committed offset nor an assigned partition
-    left_out    number of groups after the first `MAX_LAGS`, whose lag is not computed
+    offsets number of committed offsets of groups of all types rebalances number of rebalances by group type; see
+    `GroupCore.rebalances` counts other counts, by their names in `groups.common.outcome.COUNTED`; see
+    `GroupCore.counts` lags lags of the first `MAX_LAGS` groups, except share groups, which have no lag, and groups that
+    have neither a committed offset nor an assigned partition left_out number of groups after the first `MAX_LAGS`,
+    whose lag is not computed
     """
 
     by_type_and_state: Mapping[tuple[str, str], int]
@@ -228,10 +226,8 @@ class ShareMeasure(NamedTuple):
 class DiskMeasure(NamedTuple):
     """Metrics of the disk.
 
-    sync_ms    total time of the fdatasyncs of partitions
-    synced_in  number of fdatasyncs by duration, see `LogSyncs`
-    total_bytes, usable_bytes
-               size and free space of the file system that contains the data directory
+    sync_ms total duration of all partitions' fdatasyncs synced_in number of fdatasyncs by duration, see `LogSyncs`
+    total_bytes, usable_bytes size and free space of the file system that contains the data directory
     """
 
     sync_ms: float
@@ -241,8 +237,8 @@ class DiskMeasure(NamedTuple):
 
 
 class BlockingMeasure(NamedTuple):
-    """Statistics of one kind of work that blocked the event loop for longer than `loop_watch.LONG_S`: how often it did,
-    the total duration and the longest duration."""
+    """Statistics of one kind of work that blocked the event loop for longer than `loop_watch.LONG_S`: the number of
+    times, the total duration and the longest duration."""
 
     name: str
     occurrences: int

@@ -2,7 +2,7 @@
 
     submit(decide) → decide(image) → append → fdatasync, `prepare` → replay → listeners → answer
 
-Decisions that arrive during a turn wait until the turn has ended. A change does not become visible to this broker or to
+Decisions that arrive during a turn wait until the turn ends. A change does not become visible to this broker or to
 clients while a power failure could still undo it. A decision about a large number of objects is made in slices, and a
 large number of records becomes visible in slices (replaying.py). The image does not change while a decision is being
 made.
@@ -84,7 +84,7 @@ Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
 
 
 def nothing_pending() -> Steps[bool]:
-    """Returns False without a search. Used if the data directory cannot contain pending acknowledgements."""
+    """Returns False without searching. Used if the data directory cannot contain pending acknowledgements."""
     yield from ()
     return False
 
@@ -95,7 +95,7 @@ def as_decided(decision: Decision[Any]) -> Decision[Any]:
 
 @dataclass(slots=True)
 class QueuedDecision:
-    """A decision that waits for its turn. `answer` resolves when the decision has taken effect."""
+    """A decision waiting for its turn. `answer` resolves when the decision has taken effect."""
 
     decide: Callable[[MetadataImage], Decided[Any]]
     answer: Deferred[Any]
@@ -103,7 +103,7 @@ class QueuedDecision:
 
 @dataclass(slots=True)
 class Publication:
-    """A durable decision, part of which is not visible yet. `answer` resolves when everything is visible."""
+    """A durable decision that is not completely visible yet. `answer` resolves when everything is visible."""
 
     answer: Deferred[Any]
     response: object
@@ -164,7 +164,7 @@ class ClusterMetadata:
         self._later = later
         self._queue: deque[QueuedDecision] = deque()
         self._is_committing = False
-        self._steps: Steps[Decision[Any]] | None = None  # steps of the decision that is being made
+        self._steps: Steps[Decision[Any]] | None = None  # steps of the decision in progress
         self._publication: Publication | None = None
         self._holds = 0
 
@@ -188,7 +188,7 @@ class ClusterMetadata:
         """Opens the metadata log, or creates it in a new directory. Then registers this process as a broker and makes
         the broker the leader of its partitions.
 
-        Blocks while it waits for the disk. When all steps are done, `image` is complete and `config` contains its
+        Blocks while waiting for the disk. When all steps are done, `image` is complete and `config` contains its
         dynamic values.
 
         later           runs an action in another turn of the loop
@@ -307,7 +307,7 @@ class ClusterMetadata:
             pass
 
     def closing(self) -> Iterator[None]:
-        """Records that this broker has stopped cleanly. Blocks while it waits for the disk. The log itself is closed
+        """Records that this broker has stopped cleanly. Blocks while waiting for the disk. The log itself is closed
         together with its directory.
 
         raises  LogFailed
@@ -351,7 +351,7 @@ class ClusterMetadata:
 
     def _decide_slice(self, queued: QueuedDecision) -> bool:
         steps = self._steps
-        if steps is None:  # the log has been closed in the meantime
+        if steps is None:  # the log was closed in the meantime
             return False
         try:
             for _ in range(ENTRIES_PER_SLICE):
@@ -427,7 +427,7 @@ class ClusterMetadata:
 
     def _publish_slice(self) -> None:
         publication = self._publication
-        if publication is None:  # the log has been closed in the meantime
+        if publication is None:  # the log was closed in the meantime
             return
         for step_count, is_slice_over in enumerate(publication.steps):
             if is_slice_over or step_count == STEPS_PER_TURN:

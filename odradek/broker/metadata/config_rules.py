@@ -87,8 +87,8 @@ def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], r
 
 
 def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks that the settings may be changed while the broker runs. Unknown names are permitted. If `is_default` is
-    set, the changes apply to all brokers."""
+    """Checks that the settings may be changed while the broker is running. Unknown names are permitted. If `is_default`
+    is set, the changes apply to all brokers."""
     updates = {name: _update_of(name) for name in changed}
     _refuse(
         (name for name, update in updates.items() if update is UpdateMode.READ_ONLY),
@@ -108,7 +108,7 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
 
 
 def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks a change of min.insync.replicas. If eligible leader replicas are enabled (KIP-966), the setting can only
+    """Checks a change to min.insync.replicas. If eligible leader replicas are enabled (KIP-966), the setting can only
     be set for the whole cluster, and cannot be removed."""
     if image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) == 0 or MIN_ISR not in changed:
         return
@@ -228,7 +228,7 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _check_login_module(name: str, text: str) -> None:
-    """Checks the text of a JAAS login module, because the broker cannot start with an unreadable text. The error
+    """Checks the text of a JAAS login module, because the broker cannot start if it cannot parse the text. The error
     message contains no password.
 
     Passwords for PLAIN are refused, because the metadata log and every copy of it would contain them unencrypted.

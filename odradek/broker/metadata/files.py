@@ -87,7 +87,7 @@ def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
 
 def is_complete(data: bytes) -> bool:
     """Returns whether a snapshot is complete. In a complete snapshot, all checksums match, no offset is missing, and
-    the last record is a footer. If the writer crashed before it was done, the footer is missing."""
+    the last record is a footer. If the writer crashed before it finished, the footer is missing."""
     last, next_offset, end_position = None, 0, 0
     try:
         for position, header in batches(data):

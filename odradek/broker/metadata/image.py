@@ -1,7 +1,7 @@
 """The state of the cluster according to the metadata log: topics, partitions, configs, features, brokers, producer ids.
 
-Only `replay` changes a `MetadataImage`, one record at a time, both at startup and while the broker runs. Records that
-this broker does not use, such as controller registrations, are ignored but remain in the log. Source: the record
+Only `replay` changes a `MetadataImage`, one record at a time, both at startup and while the broker is running. Records
+that this broker does not use, such as controller registrations, are ignored but remain in the log. Source: the record
 schemas of Kafka 4.3.1, and the responses of its brokers on the recorded directories (served.json).
 """
 

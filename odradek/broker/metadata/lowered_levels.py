@@ -26,7 +26,7 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, records_of
 from odradek.protocol.struct import Buffer, Message
 
-# For each feature of which some Kafka release does not support Odradek's highest level: the highest level that this
+# Maps each feature that reaches a higher level in Odradek than in some Kafka release to the highest level that this
 # release supports. For share.version, the release is Kafka 4.3.1. No Kafka release has Odradek's own feature.
 HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS, SHARE_TRANSACTIONS: 0}
 QUORUM_TYPES = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)

@@ -108,7 +108,7 @@ def decode_record(value: bytes) -> Message | IgnoredRecord:
 
 
 def record_batch(values: Iterable[bytes], now_ms: int, *, leader_epoch: int) -> Steps[bytearray]:
-    """Builds one batch of encoded records, with offsets that start at 0. As in Kafka, records that belong together form
+    """Builds one batch of encoded records, with offsets starting at 0. As in Kafka, records that belong together form
     one batch.
 
     Adds one record in each step. Raises ValueError if there are no records.

@@ -1,7 +1,7 @@
 """Applies records of the metadata log or of a snapshot to the image: the complete log at startup, and each committed
 change after that.
 
-Records between BeginTransaction and EndTransaction are applied together or not at all (KIP-868). Unknown records of a
+Records between BeginTransaction and EndTransaction are applied together or not at all (KIP-868). Unknown records from a
 newer Kafka are skipped and reported once.
 
 After a commit, the listeners are notified of the changes. If a commit has many records, they are published in slices,
@@ -36,7 +36,7 @@ class Loader:
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        # The records of a metadata transaction that has not ended, or None if there is no such transaction.
+        # The records of an unfinished metadata transaction, or None if there is no such transaction.
         self._transaction: list[Message] | None = None
         self.not_understood: set[tuple[int, int]] = set()  # unknown record types and versions
         self.last_timestamp = -1  # timestamp of the last record, in ms

@@ -1,9 +1,9 @@
 """Decides on leader elections and replica reassignments based on the metadata image, with Kafka's error codes and
 messages.
 
-This broker is the only node, unless several nodes share its log (`Node.other_ids`). A leader on another node counts as
-unavailable, and a reassignment is complete as soon as it is recorded. Partitions with replicas on other brokers exist
-in directories that were copied from a larger cluster. Source: the responses of Kafka 4.3.1 to the requests of
+This broker is the only node, unless several nodes share its log (`Node.other_ids`). A leader on another node is treated
+as unavailable, and a reassignment is complete as soon as it is recorded. Partitions with replicas on other brokers
+exist in directories that were copied from a larger cluster. Source: the responses of Kafka 4.3.1 to the requests of
 tests/conformance/differential.
 """
 

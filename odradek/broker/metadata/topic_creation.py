@@ -124,7 +124,7 @@ class TopicCreation:
         return start_deferred(self._create_or_complain([topic], None))
 
     def start_creating(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
-        """Starts creating these topics in the background. Returns no results, because clients repeat their requests."""
+        """Starts creating these topics in the background. Returns no results, because clients retry."""
         from odradek.broker.metadata.topics import NewTopic
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
@@ -149,8 +149,7 @@ class TopicCreation:
         return results
 
     def _log_once(self, what: str) -> None:
-        """Logs a message unless it has been logged before, because clients repeat their requests several times per
-        second."""
+        """Logs a message unless it has been logged before, because clients retry several times per second."""
         if what in self._complaints:
             return
         if len(self._complaints) >= MAX_REMEMBERED_MESSAGES:

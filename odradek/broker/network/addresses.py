@@ -76,7 +76,8 @@ class ClientAddresses:
 
 
 def networks_of_this_host() -> Networks:
-    """Reads this host's networks. The result is not cached, since a container can join a network while it runs."""
+    """Reads this host's networks. The result is not cached, since a container can join a network while it is
+    running."""
     from odradek.broker.configuration.advertising import Networks
 
     try:

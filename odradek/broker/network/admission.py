@@ -144,8 +144,8 @@ MAX_HELD_CONNECTIONS: Final = 1_000
 
 
 class CreationRates(Protocol):
-    """Limits the rates of new connections according to the quotas of client addresses and the settings
-    max.connection.creation.rate."""
+    """Limits the rates of new connections according to the quotas of client addresses and the
+    max.connection.creation.rate settings."""
 
     def held_ms(self, address: str) -> int:
         """Counts a new connection. If its address connects too fast, returns the delay after which to close the
@@ -190,7 +190,7 @@ class Admissions:
         self.held_at: defaultdict[str, ThrottleCounts] = defaultdict(ThrottleCounts)
         self._timers = timers
         self._quota = ConnectionQuota(limits)
-        self._waiting: deque[NewConnection] = deque()  # connections that wait until another connection closes
+        self._waiting: deque[NewConnection] = deque()  # connections waiting for another connection to close
         self._delayed: dict[NewConnection, TimerHandle] = {}  # connections that are delayed because of a rate
         self._held: dict[NewConnection, TimerHandle] = {}  # connections that will be closed after a delay
 

@@ -36,7 +36,7 @@ API_KEY_BYTES: Final = 2
 FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum size of the buffer for a frame that did not arrive in one piece
 GROWTH_FACTOR: Final = 8  # maximum size of a frame's buffer, as a multiple of the part that has arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
-# While more than this many bytes are waiting to be sent to the peer, no further requests of the peer are handled.
+# While more than this many bytes are waiting to be sent to the peer, no further requests from the peer are handled.
 WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_OVERLAPPING_REQUESTS: Final = 32
 MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024
@@ -89,12 +89,12 @@ class Connection(asyncio.BufferedProtocol):
         self._partial: bytearray | None = None
         self._filled = 0
         self._needed_bytes = 0
-        # Frames, with their length fields, that wait to be handled. Reading is paused in the meantime.
+        # Frames, with their length fields, that are waiting to be handled. Reading is paused until none are left.
         self._backlog: memoryview | None = None
         # Set if the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
         self._is_counted_in_memory = False
-        # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that waits
-        # for earlier responses.
+        # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that is
+        # waiting for earlier responses.
         self._in_flight: deque[ParkedRequest | AnsweredRequest] | None = None
         self._in_flight_bytes = 0  # total size of the frames of the requests in flight
         self._overlapping_key: int | None = None
@@ -354,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_reading()
 
     def _resume_reading(self) -> None:
-        """Handles the waiting frames and resumes reading. Called when the reason for waiting may have ended."""
+        """Handles the waiting frames and resumes reading. Called when the reason for waiting may no longer apply."""
         if self._closing or self._transport is None or self._mutes or self._turn_is_due:
             return
         backlog = self._backlog
@@ -477,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.release_memory(size)
 
     def _waits_for_others(self) -> bool:
-        """Returns whether every request in flight waits for a timer or for other clients."""
+        """Returns whether every request in flight is waiting for a timer or for other clients."""
         return all(not isinstance(one, AnsweredRequest) and one.waits_for_others for one in self._in_flight or ())
 
     def _refuse(self, reason: str) -> None:

@@ -88,7 +88,7 @@ class FrameReceiver(Protocol):
         """Called before the first frame of a connection, unless the connection is refused."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
-        """Starts to handle a frame. A read-only frame may be overwritten after this call. Raises MalformedMessage or
+        """Starts handling a frame. A read-only frame may be overwritten after this call. Raises MalformedMessage or
         CloseConnection."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
@@ -111,7 +111,7 @@ class ConnectionHandshake(Protocol):
     """The handshake that precedes the frames. Implemented by `odradek.broker.security.tls.handshake.TlsHandshake`."""
 
     def start(self, transport: asyncio.Transport, held: HeldBytes) -> None:
-        """Starts the handshake, which ends with a call of `handshake_completed` or `connection_lost`.
+        """Starts the handshake, which ends with a call to `handshake_completed` or `connection_lost`.
 
         held  the current protocol of the transport
         """
@@ -119,8 +119,8 @@ class ConnectionHandshake(Protocol):
 
 @dataclass(slots=True)
 class LoginCounts:
-    """Numbers of logins since the start of the process. Fields that end in `_again` count re-authentications of open
-    connections (KIP-368)."""
+    """Login counts since the process started. Fields ending in `_again` count re-authentications of open connections
+    (KIP-368)."""
 
     succeeded: int = 0
     failed: int = 0

@@ -1,4 +1,4 @@
-"""The connections of a controlled broker, which can be observed, and can send a response in pieces."""
+"""The connections of a controlled broker, which can be observed and can send a response in pieces."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class ControlledConnection(Connection):
         self.observers = []  # breaks a reference cycle, since an observer refers to its connection
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
-        """Replaces the observers of this connection by one observer from each factory in `makers`."""
+        """Replaces this connection's observers with one observer from each factory in `makers`."""
         self.makers = makers
         remaining = [observer for observer in self.observers if observer.maker in makers]
         present = [observer.maker for observer in remaining]

@@ -113,12 +113,12 @@ class FileSender:
         self._connection = connection
         self._unsent = UnsentChunks(())
         self._cached_bytes = 0  # number of bytes after the current position that are known to be cached
-        self._is_waiting = False  # whether the sender waits for space in the socket's buffer, or for its turn
+        self._is_waiting = False  # whether the sender is waiting for space in the socket's buffer, or for its turn
         self._on_done: Callable[[object], None] | None = None
         self.is_done = True
 
     def send(self, chunks: list[Chunk]) -> None:
-        """Starts to send a response whose file parts were just found in the page cache. Afterwards, `is_done` is true
+        """Starts sending a response whose file parts were just found in the page cache. Afterwards, `is_done` is true
         if the complete response was sent immediately."""
         assert self.is_done
         self.is_done = False

@@ -1,4 +1,5 @@
-"""The protocol of a connection that cannot handle bytes yet, because it waits to be admitted or for its TLS handshake.
+"""The protocol of a connection that cannot handle bytes yet, because it is waiting for admission or for its TLS
+handshake.
 
 Pausing the transport in its `connection_made` callback is not sufficient, because uvloop reads once more.
 """
@@ -10,7 +11,7 @@ from typing import Any
 
 
 class HeldBytes(asyncio.Protocol):
-    """Stores the bytes that arrive and pauses reading when the first bytes have arrived."""
+    """Stores arriving bytes and pauses reading as soon as the first bytes arrive."""
 
     def __init__(
         self, transport: asyncio.Transport | None = None, connection: asyncio.BaseProtocol | None = None

@@ -37,7 +37,7 @@ Answered: TypeAlias = "tuple[Pace, float, Chunk | None, int, bool]"
 class RecentExchange:
     """A request and its response. They are stored as two tuples, because setting the same number of attributes would
     take three times as long. Times are from the loop's clock; the pace converts them to the cluster's time. `answered`
-    is None while the client waits."""
+    is None while the client is waiting."""
 
     __slots__ = ("answered", "received")
 

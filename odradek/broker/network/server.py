@@ -152,7 +152,7 @@ class Server:
         return self._connections_made
 
     async def listen(self, bound: socket.socket) -> None:
-        """Starts to accept connections on a socket from `bind`. The server will close the socket."""
+        """Starts accepting connections on a socket from `bind`. The server will close the socket."""
         self._listener = await self.loop.create_server(
             lambda: self._make_connection(self), sock=bound, backlog=max(self.limits.accept_backlog, MIN_BACKLOG)
         )
@@ -171,7 +171,7 @@ class Server:
             connection.abort()
 
     async def stop(self, timeout_s: float) -> None:
-        """Answers the requests in flight, except requests that wait for a timer or for other clients. Then closes all
+        """Answers the requests in flight, except requests waiting for a timer or for other clients. Then closes all
         connections."""
         self.stop_accepting()
         if self._sweep_timer is not None:

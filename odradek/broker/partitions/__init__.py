@@ -1,2 +1,1 @@
-"""Manages partitions: appends that share writes, fetches that wait for records, and the periodic maintenance of
-logs."""
+"""Manages partitions: appends that share writes, fetches that wait for records, and periodic log maintenance."""

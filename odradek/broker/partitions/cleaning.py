@@ -1,6 +1,6 @@
 """Compacts logs as a periodic chore: chooses a log, runs a pass in a worker thread, and replaces the segments.
 
-Only the choice of the log and the replacement of segments run on the loop. The worker thread reads, filters, writes and
+Only choosing the log and replacing the segments happen on the loop. The worker thread reads, filters, writes and
 renames. Passes run one at a time; each pass cleans the log with the largest dirty part. A pass stops if its partition
 is deleted or the broker stops. As in Kafka, a log that cannot be read is skipped until the broker is restarted.
 Settings: `log.cleaner.*`.

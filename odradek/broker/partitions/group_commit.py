@@ -1,5 +1,5 @@
 """Implements group commit: clients' appends in the same turn of the loop share one write per partition, and all replies
-that wait for the disk share one fdatasync.
+waiting for the disk share one fdatasync.
 
     append, append, … → (end of the turn) write each dirty partition → replies → parked fetches
                                            └ if configured: fdatasync in a thread → replies → parked fetches
@@ -28,7 +28,7 @@ MAX_BITS: Final = 64  # maximum number of bits of a duration in µs
 
 
 class ParkedFetch(Protocol):
-    """A fetch that has found too few bytes and waits for appends to its partitions."""
+    """A fetch that has found too few bytes and is waiting for appends to its partitions."""
 
     def count_appended(self, size_bytes: int) -> bool:
         """Counts bytes that have become readable in one partition. Returns True once, when the fetch may have enough
@@ -99,7 +99,7 @@ class AppendFlush:
             while dirty:
                 dirty.pop().write(woken)
         finally:
-            # If a write has raised an error, which is a bug, the remaining partitions must still be written.
+            # Even if a write raises an error, which is a bug, the remaining partitions must be written.
             if dirty:
                 self._dirty += dirty
                 self._soon(self._flush)
@@ -110,7 +110,7 @@ class AppendFlush:
 
 
 class LogSyncs:
-    """Runs the fdatasync of partitions: one at a time for each log, and a few in parallel.
+    """Runs the partitions' fdatasyncs, one at a time for each log and a few logs in parallel.
 
     Also counts all syncs so far. `time_s` is their total duration, and `durations[n]` is the number of syncs that took
     at least 2^(n-1) and less than 2^n µs.

@@ -1,8 +1,8 @@
-"""A partition with its pending requests: unanswered appends, replies that wait for an fdatasync, and parked fetches.
+"""A partition with its pending requests: unanswered appends, replies waiting for an fdatasync, and parked fetches.
 
-Records, offsets and producer state are in the partition's `Log`. This class only holds the requests that wait for the
-log. A reply is sent when its records have been written and, if the settings require it, synced. If a write fails, only
-the appends in that write fail.
+Records, offsets and producer state are in the partition's `Log`. This class only holds the requests that are waiting
+for the log. A reply is sent when its records have been written and, if the settings require it, synced. If a write
+fails, only the appends in that write fail.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Partition:
         self._is_refused = False  # whether the last write failed; the failure has already been logged
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
-        self._unsynced_bytes = 0  # bytes that have been written, but cannot be read before a sync
+        self._unsynced_bytes = 0  # bytes that have been written but are not readable before a sync
         self._synced_bytes = 0  # bytes that a sync has made readable, but that have not been reported to parked fetches
         self.bytes_in = self.bytes_out = 0  # bytes appended and read since this process opened the partition
         self.first_end_offset = log.log_end_offset  # the log end offset when this process opened the partition
@@ -82,7 +82,7 @@ class Partition:
 
     @property
     def rules(self) -> BatchRules:
-        """The rules for batches of clients, which are created on first use."""
+        """The rules for clients' batches, created on first use."""
         rules = self._rules
         if rules is None:
             # Imported here because it is not needed to open a partition, and a broker may open many.
@@ -230,7 +230,7 @@ class Partition:
         self._parked.pop(wait, None)
 
     def replace_truncated_log(self, log: Log) -> None:
-        """Replaces the log after an unclean election has truncated it. Requests that wait for a sync are answered with
+        """Replaces the log after an unclean election has truncated it. Requests waiting for a sync are answered with
         NOT_LEADER_OR_FOLLOWER."""
         lost = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for _, on_done in self._no_more_unsynced():
@@ -239,7 +239,7 @@ class Partition:
         self.log = log
 
     def leader_epoch_changed(self) -> None:
-        """Wakes the parked fetches after the start of a new leader epoch, so that fetches of the previous epoch are
+        """Wakes the parked fetches when a new leader epoch starts, so that fetches from the previous epoch are
         refused."""
         for wait in list(self._parked):
             wait.wake()

@@ -57,8 +57,8 @@ class BrokerParts(Protocol):
 
 
 class DirectoryRemovals:
-    """Removes renamed directories after a delay. If the process ends first, the next process recognises the directories
-    by their names and removes them."""
+    """Removes renamed directories after a delay. If the process exits first, the next process recognises the
+    directories by their names and removes them."""
 
     def __init__(self, disk: Disk, data_directory: str, timers: Timers, workers: Workers) -> None:
         self._disk = disk
@@ -69,7 +69,7 @@ class DirectoryRemovals:
 
     def sync_renames(self) -> Deferred[None]:
         """Returns a Deferred that resolves when all renames made so far can survive a power failure. It also resolves
-        if the sync fails, and the failure is logged. All topics of a request share one sync."""
+        if the sync fails, in which case the failure is logged. All topics of a request share one sync."""
         durable: Deferred[None] = Deferred()
         self._waiting.append(durable)
         if len(self._waiting) == 1:
@@ -212,7 +212,7 @@ class Partitions:
         partition.replace_truncated_log(log)
 
     def deleting_topic(self, topic: TopicImage) -> Steps[None]:
-        """Removes the partitions of a topic. The first step answers the requests that wait for the topic. After one
+        """Removes the partitions of a topic. The first step answers the requests waiting for the topic. After one
         further step per partition, the topic's name can be reused."""
         removed = []
         delay_ms = self._log_config(topic.name).file_delete_delay_ms

@@ -7,7 +7,7 @@ Most positions are followed by the next lower one, so their step is a shift. Jum
 repetitions and anchors, are followed one by one, and the result is cached.
 
 With Python's `re`, a client's pattern could take years to match. This is impossible here, but matching a large pattern
-against very many texts still takes seconds. Therefore the work is counted (`Pattern.work`), and `Pattern.steps` pauses
+against very many texts still takes seconds. The work is therefore counted (`Pattern.work`), and `Pattern.steps` pauses
 often enough for other clients to be served.
 """
 
@@ -75,7 +75,7 @@ class Pattern:
         self._masks: dict[int, tuple[Char, int]] = {}  # by id: a test of characters, and the positions that use it
         self._begin = self._build(parse(pattern), END)
         count = len(self._then)
-        self._start = 1 << count  # bit of a position before the first character
+        self._start = 1 << count  # the bit for the position before the first character
         self._then.append(self._begin)
         self._simple = 0  # the positions whose next place is the next lower position
         for position in range(1, count):
@@ -138,8 +138,8 @@ class Pattern:
         return mask
 
     def _after_jumps(self, positions: int, before: str, after: str) -> int:
-        """Returns the positions that jumps lead to from these positions, between the characters `before` and `after`.
-        An empty `before` or `after` means the beginning or end of the text."""
+        """Returns the positions reached by jumps from these positions, at the point between the characters `before` and
+        `after`. An empty `before` or `after` means the beginning or end of the text."""
         if not positions:
             return 0
         key = (positions, _kind(before), _kind(after)) if self._anchors else (positions, "", "")

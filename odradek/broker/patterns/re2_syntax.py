@@ -209,7 +209,7 @@ class _PatternParser:
             atom = self._atom()
             if atom is not None:
                 parts.append(self._repeated(atom))
-            elif parts:  # the atom was only flags, so the repetition applies to the node before them
+            elif parts:  # the atom contained only flags, so the repetition applies to the node before them
                 parts[-1] = self._repeated(parts[-1])
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 

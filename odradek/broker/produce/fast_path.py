@@ -95,7 +95,7 @@ class ProduceFastPath:
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> QuickReply | None:
         """Writes the batch of an ordinary request. Returns None if anything is unusual or invalid. In that case nothing
-        has changed, except that the transaction coordinator may have been requested to verify the batch."""
+        has changed, except that the transaction coordinator may have been asked to verify the batch."""
         head_at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
         head = bytes(frame[head_at : head_at + HEAD_BYTES])  # indexing a memoryview takes three times as long
         try:

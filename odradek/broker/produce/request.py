@@ -58,8 +58,8 @@ FIRST_VERSION_WITH_CURRENT_LEADER: Final = 10  # KIP-951
 NO_OFFSET: Final = -1
 ACKS: Final = frozenset({-1, 0, 1})
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka allows only this client to write to internal topics
-# Kafka's response for these errors does not contain the log start offset. They are errors of the log itself, and errors
-# that Kafka finds before it uses the log.
+# Kafka's response for these errors does not contain the log start offset. These are errors in the log itself and errors
+# that Kafka detects before it uses the log.
 WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -237,7 +237,7 @@ class PendingProduce:
         self._check_in_thread(partition, records, answer, guard)
 
     def refusal_by_request(self, partition: Partition) -> KafkaError | None:
-        """Returns the error that Kafka's log finds before it reads the records, or None if there is no such error.
+        """Returns the error that Kafka's log detects before it reads the records, or None if there is no such error.
         Invalid acks come first, then records for internal topics."""
         if self._acks not in ACKS:
             return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -246,7 +246,7 @@ class PendingProduce:
         return None
 
     def _require_one_batch(self, records: Buffer) -> None:
-        """Raises the error that Kafka finds before it uses the log, if there is one."""
+        """Raises the error that Kafka detects before it uses the log, if there is one."""
         try:
             only_batch(records, self._context.api_version)
         except RefusedRecords as refusal:

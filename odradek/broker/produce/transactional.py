@@ -35,7 +35,7 @@ E = ErrorCode
 
 @dataclass(slots=True)
 class HeldBatch:
-    """A batch that waits until its request has been verified. `header` is None if the batch is not transactional."""
+    """A batch waiting for its request to be verified. `header` is None if the batch is not transactional."""
 
     partition: Partition
     records: Buffer | None

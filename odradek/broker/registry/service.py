@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Maximum number of threads that parse or compare schemas at the same time. The broker's other threads stay free for
+# Maximum number of threads that parse or compare schemas at the same time. The broker's other threads remain free for
 # other work. Large schemas have a separate thread, so they delay only one another.
 THREADS: Final = 2
 THREADS_FOR_LARGE_SCHEMAS: Final = 1

@@ -52,7 +52,7 @@ def return_freed_memory() -> bool:
 
 
 class FrozenObjects:
-    """Keeps the garbage collector from examining the objects that are alive when a cluster has started.
+    """Keeps the garbage collector from examining the objects that are alive once a cluster has started.
 
     Without freezing, a collection blocked the loop for at least 15 ms of CPU time for the objects of a fork with 100
     partitions, and for 30 ms for the objects of the process itself. A stopped cluster is freed by reference counting,

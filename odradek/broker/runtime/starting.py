@@ -1,4 +1,4 @@
-"""The error that is raised if a broker cannot start."""
+"""Defines the error that is raised when a broker cannot start."""
 
 
 class CannotStart(Exception):

@@ -174,7 +174,7 @@ class _SteppedCoroutine(Generic[M]):
 
     def __init__(self, coroutine: Coroutine[Awaited, None, M], awaited: Awaited, ends_with_client: bool) -> None:
         self.reply: Deferred[M] = Deferred()
-        self._coroutine: Coroutine[Awaited, None, M] | None = coroutine  # None once the coroutine has ended
+        self._coroutine: Coroutine[Awaited, None, M] | None = coroutine  # None once the coroutine has finished
         if ends_with_client:
             self.reply.on_disconnect(self._close)
         self._wait_for(awaited)

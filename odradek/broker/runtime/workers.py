@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 # Maximum total size of the compressed batches that are waiting for decompression or being decompressed.
 MAX_OPENED_BYTES: Final = 256 * 1024 * 1024
-# An idle thread ends after this time, because a process may contain many brokers that do not need threads.
+# An idle thread exits after this time, because a process may contain many brokers that do not need threads.
 IDLE_S: Final = 2.0
 # Maximum time that one turn of the loop spends on the results of jobs before other work is done.
 SETTLING_S: Final = 0.005
@@ -55,7 +55,7 @@ def in_thread(workers: Workers, job: Callable[[], T]) -> asyncio.Future[T]:
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def done(outcome: JobResult[T]) -> None:
-        if answer.cancelled():  # the caller no longer waits
+        if answer.cancelled():  # the caller is no longer waiting
             return
         try:
             answer.set_result(outcome.result())
@@ -72,7 +72,7 @@ def join(threads: Iterable[Thread]) -> None:
 
 
 class ThreadWorkers:
-    """Runs jobs on a limited number of threads, which are started as needed and end after IDLE_S without a job. The
+    """Runs jobs on a limited number of threads, which are started as needed and exit after IDLE_S without a job. The
     loop handles results in batches, because waking up the loop costs more than most of the follow-up work. A batch that
     takes longer than SETTLING_S is split over several turns.
 
@@ -100,8 +100,8 @@ class ThreadWorkers:
         self._name = name
         self._most = threads
         self._threads: list[Thread] = []
-        self._changing = Lock()  # held while a thread decides whether to end, and while a job is added
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None ends a thread
+        self._changing = Lock()  # held while a thread decides whether to exit, and while a job is added
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None makes a thread exit
         self._ended: deque[Callable[[], None]] = deque()
         self._unsettled = 0  # jobs whose `then` has not been called yet
         self._is_woken = False
@@ -130,7 +130,7 @@ class ThreadWorkers:
                 self._threads.remove(thread)
                 is_alone = not self._threads
             if is_alone:
-                self._jobs.get()  # removes this job, which is the only job, because no thread ends while a job waits
+                self._jobs.get()  # removes this job, the only job, because no thread exits while a job is waiting
                 self._do(job, then)
                 self._wake()
 
@@ -147,11 +147,11 @@ class ThreadWorkers:
         return self._unsettled == 0
 
     def close(self) -> None:
-        """Waits for the threads to end. The results of their last jobs are handled in the next turn of the loop."""
+        """Waits for the threads to exit. The results of their last jobs are handled in the next turn of the loop."""
         join(self.end())
 
     def end(self) -> list[Thread]:
-        """Like `close`, but does not wait. Returns the threads, which complete the submitted jobs and then end."""
+        """Like `close`, but does not wait. Returns the threads, which complete the submitted jobs and then exit."""
         self._is_closed = True
         with self._changing:
             threads = list(self._threads)
@@ -160,7 +160,7 @@ class ThreadWorkers:
         return threads
 
     def _next(self) -> Callable[[], None] | None:
-        """Waits for a job. Returns None if the thread has to end."""
+        """Waits for a job. Returns None if the thread must exit."""
         while True:
             try:
                 return self._jobs.get(timeout=self._idle_s)

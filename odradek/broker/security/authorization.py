@@ -1,8 +1,8 @@
 """Authorizes requests based on the ACLs in the metadata image and writes the decisions to the audit log.
 
 Each decision is one line in the logger `odradek.authorizer`, with the same wording as in Kafka
-(docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, permissions at DEBUG, and decisions without consequences
-at TRACE. A request may name 100,000 topics, so after MAX_LINES lines the decisions of a request are only counted.
+(docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, grants at DEBUG, and decisions without consequences at
+TRACE. A request may name 100,000 topics, so after MAX_LINES lines the decisions of a request are only counted.
 Otherwise, a client could fill the disk.
 """
 
@@ -30,7 +30,7 @@ MAX_NAME_LENGTH = 300  # maximum length of a resource's name in a line; topic na
 # The number of decisions in a request is logged when it reaches one of these values.
 REPORTED_COUNTS = frozenset({1_000, 10_000, 100_000, 1_000_000})
 
-# For each audit mode, the log level of a refusal and the log level of a permission.
+# For each audit mode, the log levels of a refusal and of a grant.
 LEVELS = {
     Audit.CHECK: (logging.INFO, logging.DEBUG),
     Audit.PROBE: (TRACE, logging.DEBUG),

@@ -70,7 +70,7 @@ def describe_cluster(
 def describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeQuorumResponse:
-    """Handles DescribeQuorum (key 55), versions 0-2, which returns the metadata log's only voter, which is its leader.
+    """Handles DescribeQuorum (key 55), versions 0-2, which returns the metadata log's only voter, its leader.
 
     v1 adds the time of each voter's last fetch, which for the leader is the current time. v2 adds error messages,
     directory ids and the voters' listeners. Needs DESCRIBE on the cluster. If a request names any other partition, all

@@ -105,8 +105,8 @@ def list_partition_reassignments(
 
 
 def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker: HandlerBroker) -> ElectLeadersResponse:
-    """Handles ElectLeaders (key 43), versions 0-2, which elects leaders of partitions. Returns, for each partition, the
-    reason why no other leader is elected.
+    """Handles ElectLeaders (key 43), versions 0-2, which elects partition leaders. Returns, for each partition, the
+    reason no other leader is elected.
 
     v1 adds the type of the election and an error code for the whole response. v2 is flexible. Needs ALTER on the
     cluster. Null means all partitions. In this case, partitions that need no election are omitted from the response.

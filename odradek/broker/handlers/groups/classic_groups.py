@@ -34,9 +34,9 @@ def join_group(
 
     v1 adds the rebalance timeout. Since v4, a dynamic member first receives a member id (MEMBER_ID_REQUIRED), and then
     rejoins with it. v5 adds static members. v6 is flexible. v7 adds the protocol type to the response, and returns null
-    for a missing protocol name. v8 adds the reason. Since v9, the response can ask a static leader that rejoins to skip
-    the assignment. Needs READ on the group. The response is sent when all members have joined or the time limit for
-    joining has passed.
+    for a missing protocol name. v8 adds the reason. Since v9, the response can instruct a rejoining static leader to
+    skip the assignment. Needs READ on the group. The response is sent when all members have joined or the time limit
+    for joining has passed.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     version, client_id = context.api_version, context.client_id or ""

@@ -1,4 +1,4 @@
-"""Handlers for consumer groups (KIP-848): heartbeats of members, and descriptions for administrators."""
+"""Handlers for consumer groups (KIP-848): member heartbeats, and descriptions for administrators."""
 
 from __future__ import annotations
 

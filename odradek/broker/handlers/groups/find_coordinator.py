@@ -1,13 +1,13 @@
-"""FindCoordinator (key 10), versions 0-6, returns the broker that coordinates a group, a transactional id or a share
-partition.
+"""Handles FindCoordinator (key 10), versions 0-6, which returns the broker that coordinates a group, a transactional id
+or a share partition.
 
 v1 adds key types and error messages. v3 is flexible. v4 accepts several keys. v6 adds share partitions. Needs DESCRIBE
 on the group or transactional id. Share partitions, which only brokers look up, need CLUSTER_ACTION on the cluster.
 
 The coordinator is always this broker, but its internal topic must exist first. The first request for a group creates
 `__consumer_offsets`, the first request for a transactional id creates `__transaction_state`, and the first request for
-a share partition creates `__share_group_state`. Kafka responds with COORDINATOR_NOT_AVAILABLE until the topic exists.
-This broker responds when the topic exists.
+a share partition creates `__share_group_state`. Until the topic exists, Kafka responds with COORDINATOR_NOT_AVAILABLE.
+This broker instead waits for the topic before it responds.
 """
 
 from __future__ import annotations

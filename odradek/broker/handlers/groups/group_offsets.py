@@ -1,4 +1,4 @@
-"""Handlers that commit and delete offsets of groups."""
+"""Handlers that commit and delete group offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 1-10, returns the committed offsets of groups.
+"""Handles OffsetFetch (key 9), versions 1-10, which returns the committed offsets of groups.
 
 v2 allows null for all topics, and adds an error code for the group. v5 adds leader epochs. v6 is flexible. v7 adds
 `require_stable`; if it is set, partitions with an offset in an open transaction get UNSTABLE_OFFSET_COMMIT. v8 accepts

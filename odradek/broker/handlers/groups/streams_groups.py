@@ -1,4 +1,4 @@
-"""Handlers for streams groups (KIP-1071): heartbeats of members, and descriptions for administrators."""
+"""Handlers for streams groups (KIP-1071): member heartbeats, and descriptions for administrators."""
 
 from __future__ import annotations
 

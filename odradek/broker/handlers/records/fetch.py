@@ -1,5 +1,5 @@
-"""Fetch (key 1), versions 4-18, returns records from several partitions, immediately or as soon as there are enough
-records.
+"""Handles Fetch (key 1), versions 4-18, which returns records from several partitions, either immediately or once there
+are enough records.
 
 v5 adds the log start offset. v7 adds incremental sessions (KIP-227). v9 adds leader epochs, which are checked. v11 adds
 the rack and the preferred replica. v12 is flexible, and adds the last fetched epoch to the request and the point where

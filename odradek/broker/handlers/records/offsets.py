@@ -84,8 +84,8 @@ class TimestampSearch(NamedTuple):
 
 class PendingListOffsets:
     """A ListOffsets request in progress. Offsets that need no search are looked up immediately. Searches in records run
-    in a thread, one partition at a time, so that other jobs of the threads have to wait for a single search rather than
-    for the whole request."""
+    in a thread, one partition at a time, so that other jobs in the thread pool wait for a single search at most, rather
+    than for the entire request."""
 
     def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker) -> None:
         self.response = ListOffsetsResponse()

@@ -1,5 +1,5 @@
-"""Produce (key 0), versions 3-13, appends records to partitions. Versions 0-2 are listed but not supported, as in
-Kafka.
+"""Handles Produce (key 0), versions 3-13, which appends records to partitions. Versions 0-2 are listed but not
+supported, as in Kafka.
 
 v5 adds the log start offset. v7 allows zstd. v8 adds errors for individual records. v9 is flexible. v10 adds the leader
 and its endpoints to leadership errors. Since v11, the client understands TRANSACTION_ABORTABLE. Since v12, the broker

@@ -1,4 +1,4 @@
-"""Handlers for logins: SaslHandshake, SaslAuthenticate, and requests about the SCRAM credentials of users."""
+"""Handlers for logins: SaslHandshake, SaslAuthenticate, and requests about users' SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -70,8 +70,7 @@ def sasl_authenticate(
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    """Handles DescribeUserScramCredentials (key 50), version 0, which describes the SCRAM credentials of users
-    (KIP-554).
+    """Handles DescribeUserScramCredentials (key 50), version 0, which describes users' SCRAM credentials (KIP-554).
 
     The response contains neither salts nor keys. Needs DESCRIBE on the cluster. Source: docs/spec/security.md#s2-3.
     """
@@ -98,8 +97,7 @@ def _describe_result(found: tuple[str, Described]) -> DescribeUserScramCredentia
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterUserScramCredentialsResponse:
-    """Handles AlterUserScramCredentials (key 51), version 0, which sets and removes the SCRAM credentials of users
-    (KIP-554).
+    """Handles AlterUserScramCredentials (key 51), version 0, which sets and removes users' SCRAM credentials (KIP-554).
 
     Needs ALTER on the cluster. The response is sent once the credentials are recorded. They apply to later logins, and
     open sessions continue. Source: docs/spec/security.md#s2-3.

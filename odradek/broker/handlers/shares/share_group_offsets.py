@@ -117,7 +117,7 @@ def _initialized_partitions(group_id: str, broker: HandlerBroker) -> Partitions:
     except KafkaError:
         if GROUP_OFFSETS in broker.metadata.image.topics:
             raise
-        return {}  # there has never been a group
+        return {}  # no group has ever existed
     group = shard.read_state(lambda core: core.share_group(group_id))
     return {} if group is None else group.state.initialized
 

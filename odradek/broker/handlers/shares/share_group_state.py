@@ -1,5 +1,5 @@
 """Handlers for requests from brokers to the share coordinator (keys 83 to 87). A request can contain several share
-partitions, for which the coordinator decides separately.
+partitions, and the coordinator makes a separate decision for each of them.
 
 All of these requests need CLUSTER_ACTION on the cluster, because only brokers send them. Source:
 docs/spec/share-groups.md#s1-7, #s4-4.

@@ -1,4 +1,4 @@
-"""Handlers for share groups: heartbeats of members, and descriptions for administrators."""
+"""Handlers for share groups: member heartbeats, and descriptions for administrators."""
 
 from __future__ import annotations
 

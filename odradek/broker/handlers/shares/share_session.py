@@ -102,8 +102,8 @@ def session_key(
 
 
 def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) -> Deferred[ShareFetchResponse]:
-    """Refuses a request after its maximum wait time, as Kafka does. An immediate refusal would make the client repeat
-    the request immediately."""
+    """Refuses a request after its maximum wait time, as Kafka does. If the refusal were immediate, the client would
+    retry immediately."""
     reply: Deferred[ShareFetchResponse] = Deferred()
     timer = broker.timers.after(max_wait_ms, partial(reply.fail, refusal))
     reply.on_disconnect(timer.cancel)

@@ -271,8 +271,8 @@ def _decided_immediately(
     is_incremental: bool,
     validate_only: bool,
 ) -> Steps[tuple[list[Result], list[ResourceChanges]]]:
-    """Refuses invalid changes and sets the levels of loggers. Returns the results for these resources, and the changes
-    that have to be recorded."""
+    """Refuses invalid changes and sets logger levels. Returns the results for these resources, and the changes that
+    have to be recorded."""
     at_once: list[Result] = []
     to_record: list[ResourceChanges] = []
     config, certificates, node_id = broker.config, broker.certificates, broker.node_id

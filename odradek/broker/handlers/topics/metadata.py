@@ -52,10 +52,9 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerB
     topics. v2 adds the cluster id. v4 adds a flag that permits the creation of missing topics. v5 adds offline
     replicas. v7 adds leader epochs. v8 adds authorized operations on topics and, up to v10, on the cluster. v9 is
     flexible. v10 adds topic ids to responses, and v12 to requests. v13 adds an error for the whole request. Needs
-    DESCRIBE on each topic. A response for all topics omits topics without this permission.
+    DESCRIBE on each topic. A response for all topics omits those that the client may not DESCRIBE.
 
-    While a missing topic is being created, its error is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, so clients repeat the
-    request.
+    While a missing topic is being created, its error is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, so clients retry.
     """
     image = broker.metadata.image
     controller_id = image.controller_for_clients(broker.config.node_id)
@@ -208,8 +207,8 @@ def described_partition(
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """Handles DescribeTopicPartitions (key 75), version 0, which describes topics page by page, in the order of their
-    names (KIP-966).
+    """Handles DescribeTopicPartitions (key 75), version 0, which describes topics page by page, sorted by name
+    (KIP-966).
 
     Needs DESCRIBE on each topic. An empty list of topics means all topics. A partition without a leader is not an
     error. A page contains `response_partition_limit` partitions, but at least one and at most

@@ -106,7 +106,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 def _create_response(
     results: list[TopicResult], describable: Container[str], context: RequestContext, broker: HandlerBroker
 ) -> Steps[CreateTopicsResponse]:
-    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics without settings of their own
+    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics that have no settings
     topics = []
     for result in results:
         yield

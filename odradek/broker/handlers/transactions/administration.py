@@ -78,11 +78,10 @@ async def list_transactions(
     """Handles ListTransactions (key 66), versions 0-2, which returns the transactional ids that this broker
     coordinates, with their states.
 
-    v1 adds a filter by the duration of transactions. v2 adds a filter by a pattern for transactional ids. The response
-    contains the ids that the client may DESCRIBE. The handler works in slices, so that other clients are served while
-    many ids are examined. The response shows the state that each transaction had when its partition of
-    `__transaction_state` was read. The request fails with COORDINATOR_LOAD_IN_PROGRESS while any partition of
-    `__transaction_state` is not loaded.
+    v1 adds a filter by transaction duration. v2 adds a filter by transactional id pattern. The response contains the
+    ids that the client may DESCRIBE. The handler works in slices, so that other clients are served while many ids are
+    examined. The response shows each transaction's state at the time its partition of `__transaction_state` was read.
+    The request fails with COORDINATOR_LOAD_IN_PROGRESS while any partition of `__transaction_state` is not loaded.
     """
     states, unknown = states_of(request.state_filters)
     selection = TransactionFilter(

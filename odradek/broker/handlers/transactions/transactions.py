@@ -278,9 +278,9 @@ def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBrok
     """Handles EndTxn (key 26), versions 0-5, which commits or aborts a transaction.
 
     Since v2, the client understands PRODUCER_FENCED. v3 is flexible. Since v4, the client understands
-    TRANSACTION_ABORTABLE. Since v5 (KIP-890), every end of a transaction bumps the epoch, and the response contains the
-    producer id and epoch of the next transaction. Needs WRITE on the transactional id. The response is sent once the
-    decision and its markers are written. If a marker must be retried, the response does not wait for the marker.
+    TRANSACTION_ABORTABLE. Since v5 (KIP-890), ending a transaction always bumps the epoch, and the response contains
+    the producer id and epoch of the next transaction. Needs WRITE on the transactional id. The response is sent once
+    the decision and its markers are written. If a marker must be retried, the response does not wait for the marker.
     """
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     return broker.transactions.end_txn(

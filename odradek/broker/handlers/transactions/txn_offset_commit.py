@@ -1,11 +1,11 @@
-"""TxnOffsetCommit (key 28), versions 0-6, stores offsets of a group that take effect if the transaction commits.
+"""Handles TxnOffsetCommit (key 28), versions 0-6, which stores a group's offsets. They take effect only if the
+transaction commits.
 
 v2 adds leader epochs. v3 is flexible, and the member, instance and generation are checked if the request has them.
 Since v4, the client understands TRANSACTION_ABORTABLE. Since v5, the broker adds the group's partition to the
 transaction. v6 (KIP-1319) uses topic ids instead of names, and adds GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Needs
 WRITE on the transactional id, and READ on the group and each topic. The response is sent once the offsets are recorded.
-The offsets take effect when the COMMIT marker is written. Source: docs/spec/transactions.md#s2-7,
-docs/spec/kafka-4.4.md#s5-2.
+They take effect when the COMMIT marker is written. Source: docs/spec/transactions.md#s2-7, docs/spec/kafka-4.4.md#s5-2.
 """
 
 from __future__ import annotations

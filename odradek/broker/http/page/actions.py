@@ -154,8 +154,8 @@ def check(code: int, words: str | None = None) -> None:
 
 
 async def abort(ask: Ask, fields: Fields) -> View:
-    """Aborts an open transaction and fences its producer, like a new producer with the same transactional id. Refuses
-    to abort a transaction that is part of a two-phase commit."""
+    """Aborts an open transaction and fences its producer, as a new producer with the same transactional id would.
+    Refuses to abort a transaction that is part of a two-phase commit."""
     found = await describe_transaction(ask, fields.text("transactional_id"))
     name = found.transactional_id
     if found.transaction_state != ONGOING:
@@ -220,8 +220,7 @@ async def delete_records(ask: Ask, fields: Fields) -> View:
 async def create_topic(ask: Ask, fields: Fields) -> View:
     """Creates a topic.
 
-    The default values of `partitions` and `replication_factor` are the broker's settings. The values in `configs` are
-    strings.
+    `partitions` and `replication_factor` default to the broker's settings. The values in `configs` are strings.
     """
     topic = CreatableTopic(
         name=fields.text("topic"),

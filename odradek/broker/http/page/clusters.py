@@ -1,4 +1,4 @@
-"""The views of the clusters that tests control: their list, and one cluster with its clock, rules and holds."""
+"""The views of clusters controlled by tests: the list of clusters, and one cluster with its clock, rules and holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The views of groups of all types: their list, and one group with its members, lag and history."""
+"""The views of groups of all types: the list of groups, and one group with its members, lag and history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HISTORY_RECORDS = 100_000
 
 
 SORTED_BY = ("id", "type", "state", "partitions", "lag", "uncommitted")
-DETAILS_SORTED_BY = (  # columns of members and offsets; the page sorts these lists itself
+DETAILS_SORTED_BY = (  # columns of the member and offset lists, which the page itself sorts
     *("id", "client", "host", "epoch"),
     *("partition", "committed", "end", "lag", "committed_ms"),
 )

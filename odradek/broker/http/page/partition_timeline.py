@@ -1,9 +1,9 @@
 """Builds the timeline of a partition from the batches and markers in its log, and the steps of the transaction
 coordinators.
 
-Events are in the order of their offsets. Steps are included if `__transaction_state` still contains them. The
-timestamps of batches are from the producers' clocks, which may be wrong; the timestamps of markers and steps are from
-the broker's clock. Therefore a step is placed by its transaction, not by its time: the beginning comes before the first
+Events are in the order of their offsets. Steps are included if `__transaction_state` still contains them. Batch
+timestamps come from the producers' clocks, which may be wrong; marker and step timestamps come from the broker's clock.
+A step is therefore placed according to its transaction rather than its time: the beginning comes before the first
 batch, the decision before the marker, and the completion after the marker.
 """
 
@@ -143,7 +143,7 @@ def timeline(
         found = None if name is None else decided_before(transactions.get(name, ()), run.at_ms)
         if name is not None and found is not None:
             place(found, name, around[start], around[at])
-    for producer_id, at in first.items():  # these transactions have no marker so far
+    for producer_id, at in first.items():  # these transactions have no marker yet
         name = names.get(producer_id)
         of = transactions.get(name, ()) if name is not None else ()
         if name is not None and of and not is_complete(of[-1]):

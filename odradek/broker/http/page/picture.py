@@ -29,11 +29,8 @@ PARALLEL = frozenset({"batch", "marker", "hold"})
 class DrawnEvent:
     """An event in the diagram.
 
-    kind   step, batch, marker, hold or ahead
-    tone   name of the color
-    at_ms  None if the event waits at a hold
-    is_broker_time
-           whether `at_ms` is from the broker's clock, not a producer's
+    kind step, batch, marker, hold or ahead tone name of the color at_ms None if the event is waiting at a hold
+    is_broker_time whether `at_ms` is from the broker's clock, not a producer's
     """
 
     lane: int
@@ -123,8 +120,8 @@ def picture(
 ) -> View:
     """Returns the lanes, columns and events of the diagram as JSON.
 
-    events  the events in order; the events that wait at `holds` are added after them
-    until   completes the sentence "read_committed consumers wait …"; None if the view shows waiting consumers elsewhere
+    events the events in order; events waiting at `holds` are added after them until completes the sentence
+    "read_committed consumers wait …"; None if the view shows waiting consumers elsewhere
     """
     drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
     placed = in_columns(drawn)
@@ -204,7 +201,7 @@ def shown_lane(number: int, lane: Lane, shown: Sequence[tuple[int, DrawnEvent]],
 
 
 def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[DrawnEvent]:
-    """Returns one event for each lane in which a request or step waits at the hold."""
+    """Returns one event for each lane in which a request or step is waiting at the hold."""
     at = [number for number, lane in enumerate(lanes) if number != COORDINATOR and lane.name in hold.partitions]
     if hold.who.get("at") not in AT_PARTITIONS or not at:
         at = [COORDINATOR]
@@ -262,8 +259,8 @@ def transaction_events(
 ) -> list[DrawnEvent]:
     """Returns the events of a transaction in order.
 
-    The times of batches are from their producers' clocks, which may be wrong. Batches are therefore always placed
-    between the step that added their partition and the decision.
+    Batch times come from the producers' clocks, which may be wrong. Batches are therefore always placed between the
+    step that added their partition and the decision.
 
     runs  the batches and the marker of the transaction, by partition; in the order of the lanes
     """

@@ -42,8 +42,8 @@ class DecodedRecord(NamedTuple):
 
     @property
     def characters(self) -> int:
-        """The length of the decoded JSON, as a measure of the work of decoding. For a key or value that is too large,
-        the limit is used as its length."""
+        """The length of the decoded JSON, which is a measure of the decoding work. A key or value that is too large
+        counts as if it had the maximum length."""
         contents = [each for each in (self.key, self.value) if each is not None]
         most = DECODED_IN_A_LIST.characters_each
         return sum(most if each.is_large else len(each.json or "") for each in contents)
@@ -54,7 +54,7 @@ def json_of(content: DecodedContent | None) -> str | None:
 
 
 async def decoded_records(decoder: SchemaDecoder, topic: str, found: Sequence[FoundRecord]) -> list[DecodedRecord]:
-    """Decodes the keys and values of records of a topic."""
+    """Decodes the keys and values of a topic's records."""
     places: list[tuple[int, str]] = []
     contents: list[StoredContent] = []
     for number, each in enumerate(found):

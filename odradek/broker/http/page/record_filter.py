@@ -1,4 +1,4 @@
-"""Selects the records to show in the view of records: by text, by a JSONPath in the value, by time and by state.
+"""Selects the records to show in the records view: by text, by a JSONPath in the value, by time and by state.
 
 A JSONPath is `$` with steps `.name`, `['name']`, `[0]`, `[-1]`, `[*]`, `.*` and at most one `..name`, and optionally a
 comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared in their original spelling, so `10.00` and

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.in_process.client import Ask, InProcessClient
 
 NAMED_TOPICS: Final = 12  # newest version of Produce that has topic names instead of ids
-ALL: Final = -1  # number for acks=all
+ALL: Final = -1  # value of acks=all in a request
 TIMEOUT_MS: Final = 30_000
 NOT_YET: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE.value, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value})
 RETRIES, RETRY_S = 20, 0.05  # attempts, and pause between them, while a topic is created automatically
@@ -42,7 +42,7 @@ async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
     """Returns the number of partitions of a topic. Creates the topic if auto.create.topics.enable is set, as for a
     producer. Raises KafkaError if the topic does not exist, or the client may not use it.
 
-    may_create  the setting auto.create.topics.enable; if it is true, a new topic may take some milliseconds to appear
+    may_create the setting auto.create.topics.enable; if it is true, a new topic may take a few milliseconds to appear
     """
     named = [MetadataRequestTopic(name=topic)]
     for attempt in range(RETRIES):

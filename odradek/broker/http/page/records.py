@@ -1,4 +1,4 @@
-"""The views of records: a list of the records of a topic, and a single complete record, which is returned in pieces.
+"""The views of records: a list of a topic's records, and a single complete record, which is returned in pieces.
 
 The list contains the records of all or some partitions in time order, with the start of each key and value. The work
 for one request is bounded (`record_browsing`); the next request resumes at the position in `next`.

@@ -5,7 +5,7 @@ events. `/download` returns the bytes of one key, value or header. `/api/actions
 query parameters that its function documents, and `cluster` if control is on. Source: HTML, 9.2, for server-sent events.
 
 A POST is accepted only if `odradek.http.actions` is true, its Host and Origin belong to this broker (`guard`), its body
-is JSON, and the X-Odradek-Token header contains the token that this process created at its start. A page of another
+is JSON, and the X-Odradek-Token header contains the token that this process created at startup. A page from another
 site cannot read the token. Such a page cannot send the header either, because browsers first send a preflight request,
 which this broker does not grant. Source: OWASP, Cross-Site Request Forgery Prevention, "custom request headers".
 """
@@ -120,7 +120,7 @@ class ActionRoutes:
         self.token = secrets.token_urlsafe(32) if is_on else None
 
     async def listing(self, request: web.Request) -> web.Response:
-        """Returns the actions and the token. Pages of other sites can send this request, but cannot read its
+        """Returns the actions and the token. Pages from other sites can send this request, but cannot read its
         response."""
         offered = {} if self.token is None else {name: sorted(action.fields) for name, action in ACTIONS.items()}
         return json_answer({"token": self.token, "actions": offered}, headers=self._headers)
@@ -218,8 +218,8 @@ class PageRoutes:
         return handle
 
     def metrics_by(self, handler: Handler) -> Handler:
-        """Wraps the handler of the metrics, which requires the same permission as a view because metrics contain the
-        names of topics and groups.
+        """Wraps the metrics handler, which requires the same permission as a view because metrics contain the names of
+        topics and groups.
 
         If a token is configured, every request has already presented it, so any host name is allowed.
         """

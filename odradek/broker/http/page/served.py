@@ -62,15 +62,14 @@ class Order(NamedTuple):
 
 
 def sort_key(value: JsonValue) -> Any:
-    """Returns the sort key of a value in a column. Names are sorted by `name_order`, and all other values by
-    themselves."""
+    """Returns the sort key of a value in a column. Names are sorted by `name_order`, and all other values directly."""
     return name_order(value) if isinstance(value, str) else value
 
 
 def name_order(name: str) -> str:
     """Returns a sort key that compares the numbers in names as numbers, so that t-2 comes before t-10.
 
-    Each number in the key is preceded by the number of its digits. It is not parsed, because a group id may contain
+    Each number in the key is preceded by its number of digits. Numbers are not parsed, because a group id may contain
     more digits than `int` accepts.
     """
     return NUMBER.sub(with_length, name)
@@ -109,7 +108,7 @@ class ControlledClusters(Protocol):
         """
 
     def tokens(self, name: str | None) -> Sequence[str]:
-        """Returns the tokens that give access to the calls of a cluster, in addition to the token of the process."""
+        """Returns the tokens that authorize API calls to a cluster, in addition to the process-wide token."""
 
 
 def no_holds() -> Sequence[View]:
@@ -153,6 +152,6 @@ class ViewedBroker:
     async def visit(self, items: Iterable[T], look: Callable[[T], None]) -> None:
         """Calls `look` for each item. Works in slices, so that clients are served in the meantime.
 
-        An item may already have been deleted when it is visited.
+        An item may have been deleted by the time it is visited.
         """
         await visit_in_slices(items, look, self.broker.watch, PAGE)

@@ -1,4 +1,4 @@
-"""The view of share partitions: records in flight by state, and the transactions with pending acknowledgements.
+"""The view of share partitions: in-flight records by state, and the transactions with pending acknowledgements.
 
 A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores the state of
 all share partitions. The list shows share partitions in a leader's memory, and the stored state of all other share
@@ -179,7 +179,7 @@ async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
 
 
 def places_of(pending: Sequence[PendingCount], broker: Broker) -> list[JsonValue]:
-    """Lists the share partitions in which a transaction has pending records, but at most SHOWN of them."""
+    """Lists at most SHOWN share partitions in which a transaction has pending records."""
     topics = broker.metadata.image.topics_by_id
     return [
         {

@@ -1,4 +1,4 @@
-"""The views of topics: their list, one topic with its settings, and one partition with its timeline."""
+"""The views of topics: the list of topics, one topic with its settings, and one partition with its timeline."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SORTED_BY = ("name", "partitions", "records", "size_bytes", "bytes_in_total", "b
 
 
 async def topics(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists topics, by default in the order of their names with internal topics last. `find` is a substring of the
-    name; for `sort` and `from`, see `Order`."""
+    """Lists topics, by default sorted by name with internal topics last. `find` is a substring of the name; for `sort`
+    and `from`, see `Order`."""
     part, order = query.get("find", ""), order_of(query, SORTED_BY)
     members: dict[str, list[Partition]] = {}
 

@@ -1,6 +1,6 @@
-"""The views of transactional ids, and the transactions that make read_committed consumers wait.
+"""The views of transactional ids and of the transactions for which read_committed consumers have to wait.
 
-The list begins with transactions that an external coordinator must decide. The views also describe what ends each
+The list begins with transactions that an external coordinator must decide. The views also describe what will end each
 transaction.
 """
 
@@ -278,7 +278,7 @@ def transaction_row(txn: Txn) -> dict[str, JsonValue]:
 
 
 def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
-    """Returns the share partitions with acknowledgements that wait for the end of this transaction.
+    """Returns the share partitions with acknowledgements that are waiting for this transaction to end.
 
     Returns None while the share coordinator is loading.
     """
@@ -291,7 +291,7 @@ def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
 
 
 def release_condition(txn: Txn | None) -> str | None:
-    """Returns the end of the sentence "read_committed consumers wait …", or None if no consumer waits for the
+    """Returns the end of the sentence "read_committed consumers wait …", or None if no consumer is waiting for the
     transaction."""
     if txn is None:
         return None
@@ -307,7 +307,7 @@ def release_condition(txn: Txn | None) -> str | None:
 
 
 def end_condition(txn: Txn) -> tuple[str, str | None]:
-    """Returns a description of what will end a transaction, and the command with which a user can end it. The command
+    """Returns a description of what will end a transaction, and the command that a user can run to end it. The command
     is None if a user cannot end the transaction."""
     name = quote(txn.transactional_id)
     match txn.state:
@@ -338,7 +338,7 @@ def end_condition(txn: Txn) -> tuple[str, str | None]:
 
 
 async def held_partitions(served: ViewedBroker) -> list[JsonValue]:
-    """Returns at most `SHOWN` partitions in which read_committed consumers wait."""
+    """Returns at most `SHOWN` partitions in which read_committed consumers are waiting."""
     held: list[Partition] = []
 
     def add(partition: Partition) -> None:
@@ -362,7 +362,7 @@ def held_in(partition: Partition, broker: Broker) -> JsonValue:
 
 
 def holders(broker: Broker) -> Mapping[int, str]:
-    """Returns the transactional ids whose transaction is open or not complete, by the producer id of its records.
+    """Returns the transactional ids whose transaction is open or incomplete, keyed by the producer id in its records.
     Returns an empty mapping while a coordinator is loading."""
     with suppress(KafkaError):
         return {txn.producer_id: txn.transactional_id for txn in open_ids(broker)}

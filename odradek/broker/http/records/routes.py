@@ -268,7 +268,7 @@ WORDS: Final[Mapping[ErrorCode, str]] = {
 
 
 def _words(error: KafkaError, principal: str = "") -> str:
-    """Returns the message of an error for the client, which acts as the user `principal`."""
+    """Returns an error's message for the client, which acts as the user `principal`."""
     words = WORDS.get(error.code, f"The request is refused: {error.code.name}.")
     return error.message or words.format(principal=principal)
 

@@ -1,7 +1,7 @@
 """The ACLs of the cluster. `Acls` is the part of the metadata image that holds the ACLs.
 
-Only `replay`, `add` and `remove` change an `Acls` object, one record at a time, both at startup and while the broker
-runs. `AclFilter` selects ACLs for DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
+Only `replay`, `add` and `remove` change an `Acls` object, one record at a time, both at startup and while the broker is
+running. `AclFilter` selects ACLs for DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek.protocol.acls import ANY_NAME, Operation, PatternType, Permission, 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 
-# If permission for any one resource is sufficient, Kafka first checks a resource with this name, which lets super users
+# If permission for any single resource is sufficient, Kafka first checks a resource with this name, so that super users
 # pass.
 PROBED_NAME = "hardcode"
 

@@ -1,4 +1,4 @@
-"""Authenticates one connection of a SASL listener. `tables` defines how each frame is handled.
+"""Authenticates one connection to a SASL listener. `tables` defines how each frame is handled.
 
 This module has no side effects. Its caller forwards requests, delays failures by
 `connection.failed.authentication.delay.ms`, and closes connections.
@@ -38,7 +38,7 @@ NEWEST_RAW_VERSION = 0  # the last version of SaslHandshake after which tokens a
 
 
 class PassThrough(Enum):
-    """The way in which a request that is not part of authentication must be handled."""
+    """Determines how a request that is not part of authentication must be handled."""
 
     SERVE = "as on any listener"
     REFUSE = "answer ILLEGAL_SASL_STATE in the form of its API after the delay, then close"

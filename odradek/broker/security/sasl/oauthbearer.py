@@ -1,4 +1,4 @@
-"""The mechanism OAUTHBEARER (RFC 7628). The client sends one message with a token, which a validator checks.
+"""The OAUTHBEARER mechanism (RFC 7628). The client sends one message with a token, which a validator checks.
 
     client first   n,[a=authzid],^Aauth=Bearer <token>[^Akey=value…]^A^A
 
@@ -48,8 +48,8 @@ class TokenIdentity:
 
 
 class InvalidToken(Exception):
-    """The token is refused. `status` and `scope` (the missing scope) are sent to the client as in RFC 7628. The error
-    never contains the token."""
+    """Raised if the token is refused. `status` and `scope` (the missing scope) are sent to the client as in RFC 7628.
+    The error never contains the token."""
 
     def __init__(self, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(status)
@@ -58,7 +58,7 @@ class InvalidToken(Exception):
 
 
 class NotBase64(Exception):
-    """A part of the token is not base64url. The exchange fails immediately."""
+    """Raised if a part of the token is not base64url. The exchange then fails immediately."""
 
 
 class Validator(Protocol):

@@ -151,7 +151,7 @@ B = TypeVar("B", bytes, bytearray)
 
 log = logging.getLogger("odradek.sasl")
 
-TIMEOUT_S = 10.0  # time limit for reading the whole JWKS
+TIMEOUT_S = 10.0  # time limit for reading the complete JWKS
 MAX_BYTES = 1 << 20
 SCHEMES = ("file", "http", "https")
 
@@ -199,7 +199,7 @@ async def _fetch(url: str, timeout_s: float) -> bytes:
 
 def _trusted_authorities() -> SSLContext:
     """Loads the system's trusted certificate authorities. They are loaded for each read, because they may change while
-    the broker runs.
+    the broker is running.
 
     In Python 3.13 and later, `create_default_context` rejects certificates that lack the key identifiers of RFC 5280,
     whereas Kafka accepts them.

@@ -1,6 +1,6 @@
 """Checks user names and passwords outside of SASL, for HTTP Basic authentication with the broker's users.
 
-The broker's users are the users of the mechanism PLAIN, and the users with SCRAM credentials. Source: RFC 7617, 2.
+The broker's users are the users of the PLAIN mechanism and the users with SCRAM credentials. Source: RFC 7617, 2.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class LoginRefused(Exception):
-    """A login is malformed, or the user or the password is wrong."""
+    """Raised if a login is malformed or if the user or password is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class PasswordUsers:
     """The users that are allowed to log in.
 
-    plain  returns a new exchange of the mechanism PLAIN for each listener that offers it
-    scram  returns the SCRAM credentials of the cluster
+    plain returns a new PLAIN exchange for each listener that offers PLAIN scram returns the SCRAM credentials of the
+    cluster
     """
 
     plain: Callable[[], Sequence[Mechanism]]

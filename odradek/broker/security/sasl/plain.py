@@ -1,4 +1,4 @@
-"""The mechanism PLAIN (RFC 4616). A single token contains the user name and the password, which are checked against the
+"""The PLAIN mechanism (RFC 4616). A single token contains the user name and the password, which are checked against the
 accounts in a JAAS setting."""
 
 from __future__ import annotations

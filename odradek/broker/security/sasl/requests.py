@@ -38,7 +38,7 @@ class DelayedFailure:
     """A delayed response to a failed authentication. The connection is closed once the response has been sent."""
 
     overlapping_key = None
-    waits_for_others = True  # a broker that stops need not wait for the delay
+    waits_for_others = True  # a stopping broker need not wait for the delay
 
     def __init__(self, failure: Failure, size_bytes: int, timers: Timers, delay_ms: int) -> None:
         self.size_bytes = size_bytes

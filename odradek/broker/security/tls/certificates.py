@@ -1,4 +1,4 @@
-"""Loads the keys and certificates of all TLS listeners at startup and replaces them while the broker runs.
+"""Loads the keys and certificates of all TLS listeners at startup and replaces them while the broker is running.
 
 They are replaced when AlterConfigs changes a setting or when a file changes. An unusable change by AlterConfigs is
 refused, and an unusable file is logged; in either case the listener keeps its certificates. Open connections are not

@@ -102,7 +102,7 @@ class TlsHandshakes:
 
 
 class NoPrincipal(Exception):
-    """A client certificate does not yield a principal."""
+    """Raised if a client certificate does not yield a principal."""
 
 
 class TlsHandshake:
@@ -194,9 +194,9 @@ in_progress: ContextVar[TlsHandshake] = ContextVar("in_progress")
 class AlertingObject(ssl.SSLObject):
     """An SSLObject that ensures that the client receives the alert of a failed handshake.
 
-    OpenSSL has prepared the alert by the time that it raises the error, but the event loops drop it. Therefore this
-    class reports the failure to the handshake, and signals to the loop that more data has to be read. As a result, the
-    loop writes the alert, and the connection is closed in the next turn.
+    OpenSSL has prepared the alert by the time it raises the error, but the event loops drop it. This class therefore
+    reports the failure to the handshake, and signals to the loop that more data has to be read. As a result, the loop
+    writes the alert, and the connection is closed in the next turn.
     """
 
     _handshake: TlsHandshake | None

@@ -1,7 +1,7 @@
 """Principals of client certificates: the subject as Java formats it, and `ssl.principal.mapping.rules`.
 
-This module also decides whether a listener may replace its certificate while the broker runs. Source: KIP-371; RFC
-5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; the observed rules of Kafka 4.3.1;
+This module also decides whether a listener may replace its certificate while the broker is running. Source: KIP-371;
+RFC 5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; the observed rules of Kafka 4.3.1;
 docs/spec/security.md#s1-3, #s1-4.
 """
 
@@ -44,7 +44,7 @@ ESCAPED = frozenset(',=+<>#;"\\')
 
 
 class MalformedCertificate(ValueError):
-    """The bytes are not a certificate in DER."""
+    """Raised if bytes are not a certificate in DER."""
 
 
 class Element(NamedTuple):
@@ -167,11 +167,11 @@ NO_LOOKAROUND = (
 
 
 class InvalidRule(ValueError):
-    """A rule is invalid. `args[0]` quotes the rule and gives the reason."""
+    """Raised if a rule is invalid. `args[0]` quotes the rule and gives the reason."""
 
 
 class TooLongToMatch(Exception):
-    """Applying the rules to this subject would take too long, or would result in too long a name."""
+    """Raised if applying the rules to a subject would take too long or would result in too long a name."""
 
 
 @dataclass(frozen=True, slots=True)

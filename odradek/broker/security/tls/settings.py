@@ -22,7 +22,7 @@ VERSIONS = ("TLSv1.2", "TLSv1.3")  # oldest first
 
 
 class UnusableTls(Exception):
-    """A setting makes TLS impossible. The message begins with the name of the setting."""
+    """Raised if a setting makes TLS impossible. The message begins with the name of the setting."""
 
     def __init__(self, setting: str, why: str) -> None:
         super().__init__(f"{setting}: {why}")
