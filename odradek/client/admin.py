@@ -54,8 +54,7 @@ M = TypeVar("M", bound=Message)
 BROKER_DEFAULT_VALUE = -1
 FENCED_AT_ONCE = 500  # maximum number of producers fenced concurrently; each needs its own request
 DELETED_BY_NAME = 5  # last version of DeleteTopics with a plain list of topic names
-# First version of EndTxn that is safe to repeat, because the broker recognises a repeated request until the next
-# transaction ends.
+# First version of EndTxn that is safe to retry, because the broker recognises a retry until the next transaction ends.
 END_TXN_OF_ONE_EPOCH = 5
 EPOCHS_PER_TRANSACTION = 2  # lowest level of transaction.version that gives each transaction its own epoch
 UNEXPECTED_END_ERRORS = frozenset(
@@ -77,8 +76,8 @@ class Admin(ConnectedClient):
                 ...
 
     An admin client must be started before use and closed afterwards, preferably with `async with`. Each call retries
-    transient errors for up to `default_api_timeout_ms`, and then raises RetriableError. An error that a broker reports
-    is raised as ClientError, with the broker's error code in `code`.
+    transient errors for up to `default_api_timeout_ms`, then raises RetriableError. An error that a broker reports is
+    raised as ClientError, with the broker's error code in `code`.
     """
 
     def __init__(
@@ -295,7 +294,7 @@ class Admin(ConnectedClient):
         """Deletes the records below the given offsets and returns the new log start offsets.
 
         The offset -1 means the high watermark. Raises ClientError for the first partition that is refused, for example
-        with OFFSET_OUT_OF_RANGE. Records of other partitions may already be deleted.
+        with OFFSET_OUT_OF_RANGE. Records of other partitions may already have been deleted.
         """
         return await administration.records.delete_records(self.requests, before)
 
@@ -486,7 +485,7 @@ class Admin(ConnectedClient):
 
 
 def _check_controller(topics: Iterable[tuple[str | None, int]]) -> None:
-    """Raises RetriableError if a topic was refused because the controller has moved. The caller then repeats the
+    """Raises RetriableError if a topic was refused because the controller has moved. The caller then retries the
     request."""
     for name, error_code in topics:
         if error_code == ErrorCode.NOT_CONTROLLER.value:

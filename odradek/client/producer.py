@@ -280,7 +280,7 @@ class Producer(ConnectedClient):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Adds a record to the open batch of its partition and returns a future of the record's metadata.
+        """Adds a record to the open batch of its partition and returns a future for the record's metadata.
 
         partition      the partition to write to; chosen by the partitioner if left out
         timestamp_ms   the record's time in ms since 1970; the current time if left out
@@ -345,7 +345,7 @@ class Producer(ConnectedClient):
 
         The rows are written in order, after all records that were sent before, in as many record batches as necessary.
         The future resolves to the metadata of the first record of each batch, or fails with a ClientError. The call
-        waits in the same situations as `send`. If one row cannot be encoded or is too large, none of the rows is sent.
+        waits in the same situations as `send`. If any row cannot be encoded or is too large, no rows are sent.
 
         Raises ValueError if the columns have different lengths or a row cannot be encoded. Raises RetriableError if the
         wait exceeds `max_block_ms`, and ClientError if a record is larger than `max_request_size` or the partition does
@@ -382,9 +382,9 @@ class Producer(ConnectedClient):
     async def flush(self) -> None:
         """Waits until every record that was passed to `send` has been written or has failed.
 
-        The error of a record is raised by the record's future, not by this call. Raises IllegalState before `start`,
-        after `close`, and if the state of the transaction does not allow the call; AbortableError if the open
-        transaction must be aborted; FatalError if the producer cannot continue.
+        A record's error is raised by its future, not by this call. Raises IllegalState before `start`, after `close`,
+        and if the state of the transaction does not allow the call; AbortableError if the open transaction must be
+        aborted; FatalError if the producer cannot continue.
         """
         with self._metrics.flush:
             await self._enter_call(Call.FLUSH).flush()
@@ -400,9 +400,9 @@ class Producer(ConnectedClient):
 
         Raises RetriableError if the coordinator does not answer within `max_block_ms`; the call can be repeated. Raises
         IllegalState without a transactional id, or if the call has already succeeded. Raises AuthorizationFailed, or
-        AbortableError, if the client has no permission to use the transactional id; after an AbortableError,
-        `abort_transaction` makes it possible to repeat the call. Raises FatalError if two-phase commit is requested and
-        the cluster's transaction.version is below 2.
+        AbortableError, if the client has no permission to use the transactional id; after an AbortableError, call
+        `abort_transaction` before you repeat the call. Raises FatalError if two-phase commit is requested and the
+        cluster's transaction.version is below 2.
         """
         session = self._transaction_session()
         session.enter(Call.INIT)
@@ -423,7 +423,7 @@ class Producer(ConnectedClient):
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str | ConsumerGroupMetadata
     ) -> None:
-        """Commits offsets of a consumer group as part of the transaction.
+        """Commits a consumer group's offsets as part of the transaction.
 
         offsets   the offset of the next record to read in each partition
         group     the consumer's `group_metadata()`, or a group id. With the metadata, the broker refuses the offsets of
@@ -446,7 +446,7 @@ class Producer(ConnectedClient):
     async def send_share_acknowledgements_to_transaction(
         self, records: ToAcknowledge, group: ShareGroupMetadata
     ) -> None:
-        """Acknowledges records of a share group as part of the transaction (KIP-1289).
+        """Acknowledges records from a share group as part of the transaction (KIP-1289).
 
         A commit makes the acknowledgements final, together with the records of the transaction. An abort undoes them.
         Until the transaction ends, the consumer does not acknowledge these records itself.

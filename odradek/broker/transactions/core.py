@@ -1,18 +1,18 @@
-"""The core of the transaction coordinator, with the transactional ids of one partition of `__transaction_state`. It
-only makes decisions: it uses no clock, opens no files and never waits.
+"""The core of the transaction coordinator for the transactional ids in one partition of `__transaction_state`. It only
+makes decisions: it uses no clock, opens no files and never waits.
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
 A loaded core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision
 that is kept only in memory, once the decision's records are in the log: the markers that still have to be written, the
-requests that wait for the end of a transaction, the transactions that are complete but not yet recorded as such, and
-the producer id of a transactional id without a record. A request method only makes a decision. Its caller appends
+requests waiting for the end of a transaction, the transactions that are complete but not yet recorded as such, and the
+producer id of a transactional id without a record. A request method only makes a decision. Its caller appends
 `Outcome.records`, replays them and calls `settle`. If the whole request is refused, the method raises `KafkaError`. In
-addition, `on_loaded` ends the loading and makes the core's seals visible to the partitions, and `unload` ends the use
+addition, `on_loaded` finishes loading and makes the core's seals visible to the partitions, and `unload` ends the use
 of the core.
 
 A decided transaction needs a marker in each of its partitions. The caller sends `Outcome.markers` and reports the
-result to `markers_written` in a separate turn. A timer retries failed markers without limit. After the last marker the
+result to `markers_written` in a separate turn. A timer retries failed markers indefinitely. After the last marker the
 transaction is complete. The completion is recorded together with the next record of the same transactional id, or after
 a short delay if there is none (ADR 23). If the broker restarts before the completion is recorded, the markers are sent
 again.
@@ -101,8 +101,8 @@ class TransactionCore:
         self._is_deleted = is_deleted
         self._coordinator_epoch = coordinator_epoch
         self._two_phase = set() if two_phase is None else two_phase
-        # During loading, a record may seal a transaction that a later record completes. Therefore partitions do not see
-        # the seals until loading has finished.
+        # During loading, a record may seal a transaction that a later record completes, so partitions do not see the
+        # seals until loading has finished.
         self._seals = Seals()
         self._known_seals = self._seals if seals is None else seals
         self._txns: dict[str, Txn] = {}
@@ -116,7 +116,7 @@ class TransactionCore:
     # State.
 
     def replay(self, record: TxnRecord, record_offset: int = 0, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Applies a record of the log, both during loading and while the broker runs."""
+        """Applies a log record, both during loading and while the broker runs."""
         transactional_id = record.transactional_id
         self._remaining.pop(transactional_id, None)
         self._ongoing.pop(transactional_id, None)
@@ -168,7 +168,7 @@ class TransactionCore:
                     self._awaited[transactional_id] = reply
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        """Ends the loading: makes this core's seals visible to the partitions, resumes decided transactions, and
+        """Finishes loading: makes this core's seals visible to the partitions, resumes decided transactions, and
         removes deleted topics that a crash has left in the records."""
         self._known_seals.by_producer.update(self._seals.by_producer)
         self._seals = self._known_seals
@@ -425,8 +425,8 @@ class TransactionCore:
         return sum(self._txns[each].is_kept for each in self._ongoing)
 
     def open_time_max_ms(self, now_ms: int) -> int:
-        """Returns the age of the oldest open transaction, or 0 if there is none. The age is the metric
-        `active-transaction-open-time-max` of KIP-939."""
+        """Returns the age of the oldest open transaction, or 0 if there is none. KIP-939 calls this metric
+        `active-transaction-open-time-max`."""
         started_ms = [each for name in self._ongoing if (each := self._txns[name].started_ms) is not None]
         return max(0, now_ms - min(started_ms)) if started_ms else 0
 

@@ -2,9 +2,9 @@
 transactional id contains the entry.
 
 A transition returns the new entry to record, including its epochs. `transaction_version` is the cluster's finalised
-level. At level 0 a record has no field for the version of a step, so every step is recorded as version 0. When the
-epochs of a producer id are used up, a step needs a new producer id, and returns PRODUCER_ID_NEEDED if the caller has
-not provided one. Source: docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
+level. At level 0 a record has no field for the version of a step, so every step is recorded as version 0. When a
+producer id's epochs are used up, a step needs a new producer id and returns PRODUCER_ID_NEEDED if the caller has not
+provided one. Source: docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Txn:
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether the transaction uses Enable2Pc, so that it never times out and must survive a power failure."""
+        """Whether the transaction uses Enable2Pc, so it never times out and must survive a power failure."""
         return self.timeout_ms in NEVER_EXPIRES_MS
 
     @property
@@ -196,7 +196,7 @@ def assign_next_epoch(
 
 def repeat_initialisation(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
     """Returns the entry for a retried InitProducerId, with the same producer id and epoch. The previous producer id
-    does not change, so that a third attempt is accepted. Kafka refuses a third attempt."""
+    does not change, so a third attempt is also accepted. Kafka refuses a third attempt."""
     after = txn.copy()
     after.state = _next_state(txn, TxnState.EMPTY)
     after.timeout_ms = timeout_ms
@@ -255,7 +255,7 @@ def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id:
 
 
 def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
-    """Returns the entry with the partitions that remain after a topic was deleted. The times do not change, because the
+    """Returns the entry with the partitions that remain after a topic's deletion. The times do not change, because the
     client has not done anything."""
     _check_next(txn, txn.row)
     after = txn.copy()

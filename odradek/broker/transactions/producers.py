@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class SealedTransaction(KafkaError):
-    """Raised if a request would change a sealed transaction. The error code is the same as in the coordinator's refusal
-    of such a request."""
+    """Raised if a request would change a sealed transaction. Its error code is the one that the coordinator returns for
+    such a request."""
 
     def __init__(self, code: ErrorCode, producer_id: int, producer_epoch: int) -> None:
         super().__init__(

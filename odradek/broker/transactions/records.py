@@ -30,7 +30,7 @@ INT: Final = struct.Struct(">i")
 # Odradek's record headers.
 LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
 NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
-# Size of the caches for keys and sets of partitions, which are usually equal in consecutive records of a producer.
+# Size of the caches for keys and sets of partitions, which a producer's consecutive records usually share.
 REMEMBERED: Final = 1024
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instance, because an empty set takes 216 bytes
 NONE: Final = -1  # represents a missing id, epoch or time
@@ -101,9 +101,9 @@ def coded_txn(transactional_id: str, value: bytes) -> Txn:
 
 
 def record_headers(record: TxnRecord) -> Headers:
-    """Returns headers with data that a restart needs but for which the value has no field. Kafka ignores headers.
+    """Returns headers for the data that a restart needs but that has no field in the value. Kafka ignores headers.
 
-    last-producer-epoch  the epoch that identifies a producer that repeats its InitProducerId; Kafka would fence this
+    last-producer-epoch  the epoch that identifies a producer retrying its InitProducerId; Kafka would fence this
                          producer. Omitted if the epoch can be derived from the value
     next-timeout-ms      see `Txn.next_timeout_ms`; in Kafka, later transactions keep the timeout of the kept
                          transaction
@@ -125,8 +125,8 @@ def record_headers(record: TxnRecord) -> Headers:
 
 
 def restore_headers(record: TxnRecord, headers: Headers) -> TxnRecord:
-    """Returns a decoded record with the data of its headers added. Raises MalformedMessage if a header has the wrong
-    size."""
+    """Returns the decoded record with the data from its headers added. Raises MalformedMessage if a header has the
+    wrong size."""
     if isinstance(record, TransactionTombstone) or not headers:
         return record
     revived = record.copy()

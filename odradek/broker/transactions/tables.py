@@ -94,7 +94,7 @@ class TxnVerdict(Enum):
     LOOK = auto()
     COMMIT = auto()
     ABORT = auto()
-    AGAIN = auto()  # repeat the response of a step that has already been performed
+    AGAIN = auto()  # repeat the response to a step that has already been taken
 
 
 class Claim(Enum):

@@ -27,7 +27,7 @@ Response = object
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """The settings on which decisions depend. Each field is named after Kafka's property, with underscores instead of
+    """The settings on which decisions depend. Each field is named after the Kafka property, with underscores instead of
     dots."""
 
     transaction_max_timeout_ms: int = 900_000
@@ -35,8 +35,8 @@ class TransactionConfig:
     # Prefixes of transactional ids, each with the expiration time in milliseconds that replaces the default.
     transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()
     transaction_two_phase_commit_enable: bool = False
-    # The maximum time for which the record of a completion waits for another record of its transactional id. Kafka has
-    # no such setting.
+    # The longest time that a completion record waits for another record of its transactional id. Kafka has no such
+    # setting.
     completion_delay_ms: int = 0
 
     def expiration_ms(self, transactional_id: str) -> int:
@@ -118,8 +118,8 @@ class Outcome(Generic[R_co]):
                        fields are empty
     completed          a transaction whose last marker has been written, as it will be recorded
     reserved           the entry of a transactional id that has a producer id but no record yet
-    awaited            by transactional id, the reply to the request that waits for the end of the transaction, or None
-                       if no request waits any more
+    awaited            by transactional id, the reply to the request waiting for the end of the transaction, or None if
+                       no request is waiting any more
     remaining          by transactional id, the partitions that still need a marker
     to_sync            the partitions of a transaction that is now known to be a two-phase commit; their records have to
                        be synced before the response

@@ -61,7 +61,7 @@ OFF = 0
 
 
 class UpgradeType(Enum):
-    """The ways in which a feature level may change. The values are the codes of UpdateFeatures."""
+    """How UpdateFeatures may change a feature level. The values are protocol codes."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

@@ -20,7 +20,7 @@ from odradek.protocol.messages.incremental_alter_configs_response import Increme
 
 
 class ConfigType(Enum):
-    """The kinds of resources that have settings. The values are the codes of the protocol."""
+    """The kinds of resources that have settings. The values are protocol codes."""
 
     TOPIC = 2
     BROKER = 4
@@ -46,14 +46,14 @@ class AlterOperation(Enum):
 
 
 class ConfigChange(NamedTuple):
-    """A change of one setting. `value` is None for DELETE, which restores the default."""
+    """A change to one setting. `value` is None for DELETE, which restores the default."""
 
     operation: AlterOperation
     name: str
     value: str | None = None
 
 
-# The sources of a setting's value, by their codes in the protocol.
+# The sources of a setting's value, by protocol code.
 SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -97,8 +97,8 @@ async def describe_configs(requests: AdminRequests, resource: ConfigResource) ->
 
 
 async def describe_topic_configs(requests: AdminRequests, topics: Iterable[str]) -> dict[str, list[ConfigEntry]]:
-    """Returns the settings of all these topics with one request. Raises ClientError for the first topic whose settings
-    cannot be read."""
+    """Returns the settings of all these topics, fetched in one request. Raises ClientError for the first topic whose
+    settings cannot be read."""
     resources = [ConfigResource(ConfigType.TOPIC, topic) for topic in topics]
     request = DescribeConfigsRequest(resources=[_described_resource(each) for each in resources])
     answer = await requests.ask_any_broker(request, DescribeConfigsResponse)

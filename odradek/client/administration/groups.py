@@ -1,5 +1,5 @@
 """Groups of every type, the committed offsets of consumer groups, and the start offsets of share groups. The start
-offset of a share partition is where the delivery of its records begins (KIP-932, KIP-1240)."""
+offset of a share partition is the offset at which delivery of its records begins (KIP-932, KIP-1240)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends the requests of an admin client and repeats them on transient errors until they succeed or time out."""
+"""Sends an admin client's requests and retries them on transient errors until they succeed or time out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AdminRequests:
         self.request_timeout_ms = request_timeout_ms
 
     async def retry(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Repeats `ask` on transient errors until `timeout_s` has passed."""
+        """Retries `ask` on transient errors until `timeout_s` has passed."""
         return await self.cluster.retry(ask, self.timeout_s)
 
     async def ask_any_broker(
@@ -49,8 +49,8 @@ class AdminRequests:
     async def ask_group_coordinator(
         self, group_id: str, request: Message, answer: type[M], read: Callable[[M], T], max_version: int | None = None
     ) -> T:
-        """Sends a request to the coordinator of a group and returns `read(response)`. Repeats the request if `read`
-        raises a transient error."""
+        """Sends a request to a group's coordinator and returns `read(response)`. Retries the request if `read` raises a
+        transient error."""
 
         async def ask() -> T:
             kind = CoordinatorType.GROUP

@@ -1,5 +1,5 @@
-"""Transactional ids as reported by their coordinators, producers as reported by partition leaders, and the ways in
-which an administrator can end transactions."""
+"""Transactional ids as reported by their coordinators, producers as reported by partition leaders, and the operations
+with which an administrator can end transactions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TransactionDescription:
 
     timeout_ms   transaction timeout; None for a two-phase commit (KIP-939), which only its owner ends
     started_ms   ms since 1970; None unless a transaction is open or being ended
-    partitions   the partitions that take part in the transaction or still wait for its marker, in sorted order
+    partitions   the partitions that belong to the transaction or are still waiting for its marker, in sorted order
     """
 
     transactional_id: str

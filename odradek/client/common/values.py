@@ -65,7 +65,7 @@ class ShareRecord(NamedTuple):
 
 
 class AcknowledgeType(Enum):
-    """The result of processing a record of a share group. The values are the codes of the protocol."""
+    """The result of processing a record of a share group. The values are protocol codes."""
 
     ACCEPT = 1  # processed
     RELEASE = 2  # deliver the record again, to any member
@@ -177,8 +177,8 @@ class PreparedTxnState:
         raise ValueError(f"{text!r} is not the state of a prepared transaction, which has the form producerId:epoch")
 
 
-# Maximum number of partitions in one request of this client. Brokers process this many without delaying other requests;
-# they refuse a request with 20,000.
+# Maximum number of partitions in one request of this client. Brokers process this many partitions without delaying
+# other requests; they refuse a request with 20,000.
 ENTRIES_AT_A_TIME = 5_000
 
 

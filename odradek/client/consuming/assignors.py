@@ -54,7 +54,7 @@ _GENERATION_BYTES = 4
 
 def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
     """Assigns each topic separately. Every member gets consecutive partitions. If the partitions cannot be divided
-    evenly, each of the first members gets one more partition.
+    evenly, the first members each get one more partition.
 
     partition_counts   number of partitions of each existing topic; a missing topic is treated as empty
     """
@@ -71,7 +71,7 @@ def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, i
 
 
 def assign_in_turn(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """Assigns the partitions to the members in turn and skips members that have not subscribed to the partition's
+    """Assigns the partitions to the members in turn, skipping members that have not subscribed to the partition's
     topic."""
     found: Assignments = {member: [] for member in subscriptions}
     turns = cycle(sorted(subscriptions))

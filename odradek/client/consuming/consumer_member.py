@@ -1,4 +1,4 @@
-"""A member of a consumer group (KIP-848). It sends heartbeats in the background, and changes its partitions only while
+"""A member of a consumer group (KIP-848). It sends heartbeats in the background and changes its partitions only while
 the application waits for records.
 
 The coordinator computes the assignment. A member first gives up the partitions that are no longer assigned to it,
@@ -73,7 +73,7 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId]
         self.epoch, self.owned, self.target, self._reported_state = JOIN_EPOCH, {}, None, None
 
     def set_owned(self, owned: PartitionsByTopicId) -> None:
-        """Sets the partitions that the member owns now, which the next heartbeat reports. The caller leaves out
+        """Sets the partitions that the member now owns and that the next heartbeat reports. The caller leaves out
         partitions of the target whose topic names are unknown."""
         if self.target == owned:
             self.target = None
@@ -90,7 +90,7 @@ EXPELLED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH
 
 
 class ConsumerMember:
-    """A member that joins at the first `poll_coordinator`, and rejoins after it was removed or was absent for too
+    """A member that joins on the first call of `poll_coordinator` and rejoins if it was removed or was absent for too
     long."""
 
     def __init__(

@@ -54,8 +54,8 @@ class Delivery:
         return self._topic_partition, id(self._records), self._given
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """Returns the offset of the next record of this partition, or None if this object has no waiting record of the
-        partition."""
+        """Returns the offset of the next record of this partition, or None if no record of the partition is waiting to
+        be returned."""
         if topic_partition != self._topic_partition or self._given == len(self._records):
             return None
         return self._records[self._given].offset
@@ -72,7 +72,7 @@ class RecordTaker:
         self._fetcher = fetcher
 
     def take_first(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Returns records of one partition. If `getone` has left any records, returns these first. Raises the errors of
+        """Returns records of one partition, beginning with any that `getone` has left over. Raises the errors of
         `take_more`."""
         return self._delivery.take_rest(max_records) or self.take_more(max_records)
 

@@ -260,7 +260,7 @@ class FetchedRecords:
         self._checks_crcs = checks_crcs
         self._left: list[ConsumerRecord] = []  # records of the last decoded batch
         self._given = 0  # number of records in `_left` that have been returned
-        # Offset of the next record to take. It skips batches that contain no records for the application.
+        # Offset of the next record to take. Batches that contain no records for the application are skipped.
         self.next_offset = offset
         self.leader_epoch: int | None = None  # leader epoch of the last decoded batch
         self.end_offset = offset

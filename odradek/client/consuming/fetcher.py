@@ -1,5 +1,5 @@
-"""Fetches records ahead of the application and looks up positions. The tasks of a fetcher end when there is nothing
-left to fetch or to look up."""
+"""Fetches records ahead of the application and looks up positions. A fetcher's tasks finish when there is nothing left
+to fetch or look up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.struct import ZERO_UUID
 
-# Two channels, so that a partition whose buffer has just run empty need not wait for a Fetch of other partitions.
+# Two channels, so that a partition whose buffer has just run empty does not have to wait for a Fetch for other
+# partitions.
 CHANNELS = ("fetch", "fetch too")
 NO_REPLICA = -1
 LAST_VERSION_WITH_NAMES = 12  # last version of Fetch that names topics; later versions use topic ids

@@ -47,7 +47,7 @@ class GroupRequest(Enum):
 
 
 class GroupStep(Enum):
-    """The ways to continue after a response."""
+    """How to continue after a response."""
 
     GO_ON = auto()
     REPEAT = auto()  # repeat the request after a pause
@@ -80,7 +80,7 @@ _STEPS_BY_REQUEST: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
 
 @dataclass(slots=True)
 class Membership:
-    """The state of the member in its group."""
+    """The member's state in its group."""
 
     instance_id: str | None = None
     member_id: str = NO_MEMBER
@@ -155,7 +155,7 @@ class GroupMember:
         self._membership = Membership(instance_id=settings.group_instance_id)
         self._heartbeats: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[frozenset[TopicPartition] | None] | None = None
-        self._join_error: ClientError | None = None  # a permanent error of a heartbeat, such as FENCED_INSTANCE_ID
+        self._join_error: ClientError | None = None  # a permanent error from a heartbeat, such as FENCED_INSTANCE_ID
         self._is_cooperative = all(ASSIGNORS[name].is_cooperative for name in settings.assignors)
         self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
         # Each topic's number of partitions when this member, as leader, computed the assignment.
@@ -183,8 +183,8 @@ class GroupMember:
         self._on_change()
 
     async def poll_coordinator(self, handover: Handover) -> None:
-        """Starts to join the group if necessary, but does not wait until the join has finished. `on_change` is called
-        when this method has to run again.
+        """Starts joining the group if necessary, without waiting for the join to finish. `on_change` is called when
+        this method has to run again.
 
         Raises ClientError once if the group does not accept this member.
         """
@@ -220,7 +220,7 @@ class GroupMember:
         handover.on_rebalance()
 
     async def _join(self, owned: frozenset[TopicPartition]) -> frozenset[TopicPartition] | None:
-        """Repeats the join until it succeeds and returns the assigned partitions. Returns None if the `owned`
+        """Retries the join until it succeeds and returns the assigned partitions. Returns None if the `owned`
         partitions were lost in the meantime. Raises ClientError for permanent errors."""
         await self._stop_heartbeats()
         self._membership.is_stable = False
@@ -329,7 +329,7 @@ class GroupMember:
         """Applies the error code of a response. Returns True if the request succeeded, and False if the member must
         rejoin now.
 
-        Raises RetriableError if the request must be repeated after a pause, ClientError for a permanent refusal.
+        Raises RetriableError if the request must be retried after a pause, and ClientError for a permanent refusal.
         """
         code = code_of(error_code)
         refused = refusal(code, f"{request.value} of the group {self._settings.group_id!r}")

@@ -1,4 +1,4 @@
-"""Reads and writes the committed offsets of a group at its coordinator."""
+"""Reads and writes a group's committed offsets through its coordinator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class CommitFailed(ClientError):
-    """The group has continued without this member, and other members read its partitions now. Nothing was committed."""
+    """The group has continued without this member, and other members now read its partitions. Nothing was committed."""
 
 
 EXPELLED = frozenset(

@@ -26,7 +26,7 @@ Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHear
 
 
 class HeartbeatStep(Enum):
-    """The ways to continue after a response."""
+    """How to continue after a response."""
 
     GO_ON = auto()
     REPEAT = auto()  # repeat the heartbeat after a pause
@@ -68,8 +68,8 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
 
     @abstractmethod
     def request(self) -> Message:
-        """Builds the next heartbeat. It is complete if the member joins or the last heartbeat may be lost; otherwise it
-        contains only the changes."""
+        """Builds the next heartbeat. It is complete if the member joins or the last heartbeat may have been lost;
+        otherwise it contains only the changes."""
 
     @abstractmethod
     def leave_request(self) -> Message: ...
@@ -138,7 +138,7 @@ class Heartbeats(Generic[ReportedState, Answer]):
                      the same for `max_poll_interval_ms`, the member leaves.
         on_answer    called after a successful heartbeat; raises RetriableError to repeat the heartbeat
         on_expelled  called when the member has to rejoin without partitions
-        on_change    called when the heartbeats have ended; `ensure_running` then raises their error, if any
+        on_change    called when the heartbeats have stopped; `ensure_running` then raises their error, if any
         """
         self._cluster = cluster
         self._decisions = decisions

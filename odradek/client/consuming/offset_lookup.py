@@ -1,4 +1,4 @@
-"""Requests to partition leaders about their logs: ListOffsets and OffsetForLeaderEpoch."""
+"""Queries partition leaders about their logs with ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FoundOffset(NamedTuple):
 
 class EpochEnd(NamedTuple):
     """The end of a leader epoch in the leader's log. If the log does not contain the epoch, the fields describe the
-    last earlier epoch. The epoch and end are None if the log has no such epoch either.
+    last earlier epoch. The epoch and end are None if the log has no earlier epoch either.
 
     current_epoch   epoch of the leader itself, as known when the request was sent
     """
@@ -151,8 +151,8 @@ async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int])
 async def list_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int, timeout_ms: float
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """Sends rounds of ListOffsets requests until there is an answer for every partition. The result is None for a
-    partition that has no record with at least the given timestamp.
+    """Sends rounds of ListOffsets requests until every partition has a result. The result is None for a partition that
+    has no record with at least the given timestamp.
 
     Raises RetriableError on timeout, ClientError for a permanent refusal.
     """

@@ -38,8 +38,8 @@ class OffsetReset(Enum):
 
 
 class OffsetOutOfRange(ClientError):
-    """The log does not contain the position, or no longer does, and `auto_offset_reset="none"` forbids choosing another
-    position.
+    """The log does not contain the position, or no longer contains it, and `auto_offset_reset="none"` forbids choosing
+    another position.
 
     Call `seek` to continue. `offset` is None if there is no committed offset.
     """
@@ -207,7 +207,7 @@ class Positions:
     def apply_validation(
         self, assigned: AssignedPartition, current_epoch: int | None, end_epoch: int | None, end_offset: int | None
     ) -> None:
-        """Applies the leader's response about the epoch of the position.
+        """Applies the leader's response about the position's epoch.
 
         current_epoch           epoch of the leader itself
         end_epoch, end_offset   the epoch of the position, or else the last earlier epoch in the leader's log, and the

@@ -65,7 +65,7 @@ class Subscription:
         )
 
     async def poll_coordinator(self) -> None:
-        """Joins the group or takes over a new assignmentif necessary. Raises ClientError if the group does not accept
+        """Joins the group or takes over a new assignment if necessary. Raises ClientError if the group does not accept
         this member."""
         if self._member is not None:
             await self._member.poll_coordinator(self._handover)
@@ -123,7 +123,7 @@ class Commits:
 
     @property
     def is_automatic(self) -> bool:
-        """True if offsets are committed without calls by the application."""
+        """True if offsets are committed automatically."""
         return self._interval_s is not None
 
     @property

@@ -65,7 +65,7 @@ class NodeMeter:
 
 
 def add_requests(group: MetricGroup, nodes: Callable[[], Iterable[NodeMeter]]) -> None:
-    """Adds combined metrics for the requests to all these nodes and for the responses."""
+    """Adds metrics that combine the requests to all these nodes and their responses."""
     sent, received = (
         Sensors(lambda: [each.sent_bytes for each in nodes()]),
         Sensors(lambda: [each.received_bytes for each in nodes()]),

@@ -220,8 +220,8 @@ class ShareConsumerMetrics(ClientMetrics):
         self._fetch_size.record(size_bytes)
 
     def record_acknowledgements(self, ranges: Iterable[tuple[int, int]], *, has_failed: bool) -> None:
-        """Records the outcome of acknowledgements of these offset ranges. `has_failed` is True if the broker refused
-        them or its response was lost."""
+        """Records the outcome of acknowledging these offset ranges. `has_failed` is True if the broker refused them or
+        its response was lost."""
         count = sum(last - first + 1 for first, last in ranges)
         self._acknowledgements.record(count)
         if has_failed:

@@ -153,8 +153,8 @@ class MetricSource:
 
 
 class MetricGroup:
-    """Metrics that belong to the same Kafka metric group and have the same tags. The methods add metrics, and return
-    the sensor that records the values."""
+    """Metrics that belong to the same Kafka metric group and have the same tags. The methods add metrics and return the
+    sensor that records the values."""
 
     def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
         self.name = name

@@ -23,7 +23,7 @@ class Unit(Enum):
 
 class MetricKind(Enum):
     """The kind of a metric. A GAUGE is a current value or a value for the last minute. A COUNTER starts at 0 when the
-    client is created, and only grows."""
+    client is created and never decreases."""
 
     GAUGE = "gauge"
     COUNTER = "counter"

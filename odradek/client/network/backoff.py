@@ -1,4 +1,4 @@
-"""Computes how long to wait before a request is repeated, and before a request is sent to a node that throttles the
+"""Computes how long to wait before retrying a request and before sending a request to a node that throttles the
 client."""
 
 from __future__ import annotations

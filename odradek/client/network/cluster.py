@@ -89,7 +89,7 @@ class Cluster:
     """The connections to all brokers of a cluster, and the cluster's metadata. A `Cluster` must be started and closed.
 
     There is one connection to each broker, opened on first use, and another connection for each `channel` that a caller
-    names. A broker answers the requests of a connection in order. Requests that may wait in the broker for a long time
+    names. A broker answers the requests on a connection in order. Requests that may wait in the broker for a long time
     (Fetch, JoinGroup) must therefore not precede urgent requests (Heartbeat) on the same connection.
     """
 
@@ -228,7 +228,7 @@ class Cluster:
     async def retry(
         self, ask: Callable[[], Coroutine[Any, Any, T]], timeout_s: float, *, never: ErrorCode | None = None
     ) -> T:
-        """Repeats `ask` after each RetriableError until the timeout has passed. An error with the code `never` is
+        """Retries `ask` after each RetriableError until the timeout has passed. An error with the code `never` is
         raised immediately."""
         ends_at, failures = time.monotonic() + timeout_s, 0
         while True:
@@ -316,7 +316,7 @@ class Cluster:
             self._store_topic(topic)
 
     async def topic(self, name: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> TopicMetadata:
-        """Returns the metadata of a topic and waits until the topic exists. The request may create the topic. Raises
+        """Waits until the topic exists and returns its metadata. The request may create the topic. Raises
         RetriableError on timeout. Raises ClientError immediately if the name is invalid or access is denied."""
         cached = self._topics.get(name)
         if cached is not None:

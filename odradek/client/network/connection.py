@@ -229,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         min_version: int = 0,
         timeout_ms: float | None = None,
     ) -> asyncio.Future[M]:
-        """Sends a request in the newest common version and returns a future of the response. Requests are sent in the
+        """Sends a request in the newest common version and returns a future for the response. Requests are sent in the
         order of the calls.
 
         The future fails with a RetriableError if the connection is lost or no response arrives in time.
@@ -248,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         is_login: bool = False,
     ) -> asyncio.Future[M]:
-        """Like `ask`, but with a given version. The timeout begins when the throttle time of the node has passed.
+        """Like `ask`, but with a given version. The timeout begins when the node's throttle time has passed.
 
         is_login   send this request before the requests that are held back
         """
@@ -290,8 +290,8 @@ class Connection(asyncio.BufferedProtocol):
         await self._negotiate_versions()
 
     async def _negotiate_versions(self) -> None:
-        """Requests the versions. If the broker does not support the newest version of ApiVersions, repeats the request
-        in the version that the refusal names, or otherwise in the oldest version."""
+        """Requests the versions. If the broker does not support the newest version of ApiVersions, retries with the
+        version that the refusal names, or with the oldest version if it names none."""
         request = _of_this_software()
         if self._expected is not None:
             request.cluster_id, request.node_id = self._expected

@@ -45,7 +45,7 @@ async def log_in(connection: LoginConnection, security: Security) -> int:
     """Logs the connection in. Returns the lifetime of the session in ms, or 0 if it is unlimited.
 
     Raises AuthenticationFailed, after which retrying is pointless, or RetriableError. The caller must not send anything
-    else between the handshake and the return of this function.
+    else between the handshake and this function's return.
     """
     mechanism = security.sasl_mechanism or ""
     exchange = await _exchange(connection, security)

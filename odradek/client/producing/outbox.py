@@ -1,4 +1,4 @@
-"""The unanswered batches of one partition (`Outbox`), and the backlog of all partitions with the calls that wait for it
+"""The unanswered batches of one partition (`Outbox`), and the backlog of all partitions with the calls waiting for it
 (`Backlog`).
 
 `Outbox` decides which batch may be sent, and how a response affects the other batches. It sends nothing and reads no
@@ -52,7 +52,7 @@ class Outbox:
 
         first_alone   returns whether the first batch of each producer identity must be answered before the second batch
                       is sent. A partition without state about the producer accepts any sequence, so the second batch
-                      might be written although the first was not. With transaction.version 2 the broker prevents
+                      might be written even though the first was not. With transaction.version 2 the broker prevents
                       this.
         """
         self.partition = partition
@@ -136,15 +136,15 @@ class Outbox:
         if batch.order > self._last_written:
             self._last_written = batch.order
             self._written_to = batch.end_sequence
-        # The broker accepts a batch only if it has all earlier batches, so their outcome is known now.
+        # The broker accepts a batch only if it has all earlier batches, so their outcome is now known.
         if batch.order > self._unresolved:
             self._unresolved = NONE
         if batch.order > self._broken:
             self._broken = NONE
 
     def requeue(self, batch: ProducerBatch, retry_at: float, *, was_lost: bool = False) -> None:
-        """Queues a batch in flight to be sent again, not before `retry_at`. If the batch was given up in the meantime,
-        only removes it.
+        """Queues an in-flight batch to be sent again, no earlier than `retry_at`. If the batch was given up in the
+        meantime, only removes it.
 
         was_lost   True if the connection was lost, so that the batch may still arrive at any time
         """
@@ -250,7 +250,7 @@ class Outbox:
 
 
 class Backlog:
-    """All batches that are not yet both done and settled, and the calls that wait for them.
+    """All batches that are not yet both done and settled, and the calls waiting for them.
 
     A batch is *done* when its futures are resolved, and *settled* when its outcome is known. A batch that is given up
     while in flight is done first. It is settled when its response arrives or its connection is lost.
@@ -283,7 +283,7 @@ class Backlog:
         return by_age[0] if by_age else None
 
     def split(self, outbox: Outbox, batch: ProducerBatch, halves: tuple[ProducerBatch, ProducerBatch]) -> None:
-        """Replaces a batch with its halves, also in the calls that wait for the batch."""
+        """Replaces a batch with its halves, including in the calls waiting for the batch."""
         at = self._by_age.index((outbox, batch))
         self._by_age[at] = (outbox, halves[0])
         self._by_age.insert(at + 1, (outbox, halves[1]))

@@ -93,7 +93,7 @@ class Sender:
         self._permission = permission
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, list[Outbox]] = {}
-        self._busy: dict[Outbox, None] = {}  # outboxes with batches that wait to be sent
+        self._busy: dict[Outbox, None] = {}  # outboxes with batches waiting to be sent
         self._requests: dict[Connection, int] = {}  # number of requests in flight on each connection
         self._routes = LeaderRoutes(
             cluster,

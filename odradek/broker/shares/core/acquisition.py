@@ -99,8 +99,8 @@ class _RecordAcquirer:
         self.acquired: list[AcquiredOffsets] = []
 
     def archive_vanished(self, last_offset: int) -> None:
-        """Archives available records that compaction has removed, which are the records between the fetch offset and
-        the first offset that the log returned."""
+        """Archives the available records between the fetch offset and the first offset that the log returned, because
+        compaction has removed them."""
         flight, first_offset = self._flight, self._acquisition.fetch_offset
         for batch in flight.overlapping(first_offset, last_offset):
             for span in batch.overlapping(first_offset, last_offset):

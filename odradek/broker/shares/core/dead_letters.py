@@ -168,7 +168,8 @@ def batches_within(records: Iterable[NewRecord], max_bytes: int) -> Iterator[lis
     """Splits the copies into batches of at most `max_bytes`. A copy that is too large even for a separate batch is
     yielded without its key and value.
 
-    If a copy is too large even without key and value, raises MESSAGE_TOO_LARGE after yielding the batches before it.
+    If a copy is too large even without its key and value, raises MESSAGE_TOO_LARGE after yielding the batches before
+    it.
     """
     batch: list[NewRecord] = []
     size = HEADER_BYTES

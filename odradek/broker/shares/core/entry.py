@@ -4,8 +4,8 @@ Each record is computed from the current state. The `take_…` methods apply a r
 written and when it is replayed. An update contains only changes; after a configured number of updates, the next record
 is a snapshot of the complete state. The first record after a transaction marker also repeats the states that the marker
 committed, for readers that do not understand markers (ADR 21). Where batches overlap, each offset gets the state with
-the larger delivery count or, if the counts are equal, the larger state. Therefore the order of writes does not matter.
-Source: docs/spec/share-groups.md#s4-1, #s4-2, #s4-3, #s5-12.
+the larger delivery count or, if the counts are equal, the larger state, so the order of writes does not matter. Source:
+docs/spec/share-groups.md#s4-1, #s4-2, #s4-3, #s5-12.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PendingRanges:
             if one.first_offset > one.last_offset:
                 continue  # the range is empty
             self.record_count += one.last_offset - one.first_offset + 1
-            # In the usual case, ranges arrive in order.
+            # Ranges usually arrive in order.
             if not self.ranges or self.ranges[-1].last_offset < one.first_offset:
                 self.ranges.append(one)
                 continue
@@ -126,7 +126,7 @@ class StateEntry:
     fence         the highest leader epoch of any read; resetting the state does not lower it
     update_count  number of updates since the last snapshot that was due; other snapshots do not reset it
     overlay       the pending ranges
-    unrepeated    states that markers have given to pending offsets, and that no record has repeated yet
+    unrepeated    states that markers have given to pending offsets and that no record has repeated yet
     """
 
     __slots__ = (

@@ -76,7 +76,7 @@ class Acknowledgement(NamedTuple):
     def runs(self) -> Iterator[tuple[int, int, Event]]:
         """Yields (first offset, last offset, event) for each run of offsets with the same type."""
         types = self.types
-        if types.count(types[0]) == len(types):  # the usual case; `count` creates no object for each record
+        if types.count(types[0]) == len(types):  # the usual case; `count` does not create an object for each record
             yield self.first_offset, self.last_offset, EVENTS[types[0]]
             return
         offset = self.first_offset
@@ -433,7 +433,7 @@ class StateWrite:
     batches            ascending; adjacent batches with the same state are joined
     changes            applied when the coordinator responds; empty if already applied, for example after a lock expired
     pending, resolved  ranges that become pending in transactions, and ranges that are no longer pending
-    archiving          offsets that are already ARCHIVING, and are copied once the coordinator has responded
+    archiving          offsets that are already ARCHIVING and are copied once the coordinator has responded
     """
 
     start_offset: int

@@ -59,15 +59,15 @@ def check_form(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) 
 
 
 class SharePartition:
-    """The records in flight of one share partition on its leader. `pending` tracks the acknowledgements that wait for
-    the end of a transaction (KIP-1289)."""
+    """The records in flight of one share partition on its leader. `pending` tracks the acknowledgements waiting for a
+    transaction to end (KIP-1289)."""
 
     def __init__(
         self, start_offset: int, batches: Iterable[StateBatch] = (), pending: Iterable[PendingRange] = ()
     ) -> None:
-        """Loads the stored state, in which the start offset must already be decided.
+        """Loads the stored state. Its start offset must already have been chosen.
 
-        raises  KafkaError UNKNOWN_SERVER_ERROR if no leader can have written the stored state
+        raises  KafkaError UNKNOWN_SERVER_ERROR if no leader could have written the stored state
         """
         self.flight = InFlight(start_offset)
         self._completing_count = 0  # offsets that unanswered writes will finish
@@ -159,8 +159,8 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: Limits, now_ms: int
     ) -> StateWrite | None:
-        """Starts applying the acknowledgements. If one of them is invalid, none is applied, except that locks renewed
-        before the invalid acknowledgement was found remain renewed.
+        """Starts applying the acknowledgements. If any of them is invalid, none are applied, but locks that were
+        renewed before the invalid acknowledgement was found stay renewed.
 
         returns  the write that must be stored before the member receives a response; None if nothing changes
         raises   KafkaError INVALID_RECORD_STATE, INVALID_REQUEST
@@ -248,7 +248,7 @@ class SharePartition:
         return DeadLetter(first, last, count, cause, is_whole)
 
     def archive_copied(self, letters: Iterable[DeadLetter]) -> StateWrite | None:
-        """Archives these records after copying them has ended, successfully or not. Records that are not ARCHIVING are
+        """Archives these records once copying has finished, successfully or not. Records that are not ARCHIVING are
         ignored. The change is final even if the write fails. Returns None if none of the records was ARCHIVING."""
         flight = self.flight
         archived: list[tuple[Span, RecordState]] = []

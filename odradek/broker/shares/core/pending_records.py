@@ -239,8 +239,8 @@ class PendingRecords:
         return missed
 
     def forget_missed(self) -> None:
-        """Discards early markers that now have nothing to end, because the writes have failed or were undone. Markers
-        that end ranges of other unanswered writes are kept."""
+        """Discards early markers that no longer have anything to end because their writes failed or were undone.
+        Markers that end ranges of other unanswered writes are kept."""
         if self._missed:
             under_way = [
                 span.pending.transaction
@@ -363,7 +363,7 @@ class PendingRecords:
                 PENDING_TYPES[event],
                 member_id,
             ):
-                return  # the client has repeated a request whose response was lost
+                return  # the client has retried a request whose response was lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
         cell = CANNOT_BE_PENDING if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]
         if isinstance(cell, CellRefusal):

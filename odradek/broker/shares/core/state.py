@@ -3,9 +3,9 @@ records.
 
 Acknowledgements in a producer's transaction (KIP-1289) are stored as `PendingRange`s until a marker ends the
 transaction. The transaction coordinator raises the producer epoch when it decides a transaction (KIP-890), so a
-transaction's marker carries the epoch after the transaction's own epoch. A marker with the transaction's own epoch
-belongs to the previous transaction. An `Outcome` is only a decision: the caller appends its records, replays them, and
-then sends the response. Source: docs/spec/share-groups.md#s4, #s5-7, #s5-12.
+transaction's marker carries an epoch that is one higher than the transaction's own. A marker with the transaction's own
+epoch belongs to the previous transaction. An `Outcome` is only a decision: the caller appends its records, replays
+them, and then sends the response. Source: docs/spec/share-groups.md#s4, #s5-7, #s5-12.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from odradek.protocol.quoting import quoted
 
-# Patterns for the last two parts of a share coordinator key. Their bounded length limits the time that matching takes.
+# Patterns for the last two parts of a share coordinator key. Their bounded length limits the matching time.
 TOPIC_ID = re.compile(r"([\w-]{22})(?:==)?", re.ASCII)
 PARTITION = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 BLANK = " \t\n\r\f\v"
@@ -36,7 +36,7 @@ class SharePartitionKey(NamedTuple):
         """Parses `group:topic id:partition`. The group id may contain colons, and colons at the end are ignored.
 
         Like Kafka, accepts partition numbers that no topic can have. Raises ValueError if the text has any other form.
-        Parsing takes time proportional to the length of the text, so that no client can block the broker with a long
+        The parsing time is proportional to the length of the text, so that no client can block the broker with a long
         text.
         """
         parts = text.rstrip(":").rsplit(":", 2)
@@ -82,7 +82,7 @@ FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK = 2
 
 
 class Resolution(Enum):
-    """The way in which a pending acknowledgement ended. The values are stored on disk as bytes."""
+    """How a pending acknowledgement was resolved. The values are stored on disk as bytes."""
 
     ABORTED = 0
     COMMITTED = 1

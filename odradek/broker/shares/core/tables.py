@@ -12,7 +12,7 @@ more than the state:
                                                    (#s3-4, rows 3 and 4)
 
 TX_PENDING (KIP-1289) means that an acknowledgement waits for the end of a transaction. ARCHIVING (KIP-1191) means that
-a record must be copied to the dead-letter queue of its group; it becomes ARCHIVED when copying has ended.
+a record must be copied to the dead-letter queue of its group; it becomes ARCHIVED once copying has finished.
 
 Source: docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8, docs/spec/dead-letter-queues.md#s2.
 """
@@ -111,7 +111,7 @@ _EVENTS = (
 TAKEN, ACKED, GONE, PEND = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
 NOACK, NO_TX = NOT_ACQUIRED, CANNOT_BE_PENDING
 _ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
-    # One column for each of _EVENTS. The column headings take three lines.
+    # One column for each event in _EVENTS. The column headings span three lines.
     #               ACQUIRE              REJECT                LOCK_EXPIRED         TXN_ABORTED          ABORT_MARKER
     #                      ACCEPT               GAP                   SESSION_ENDED        TXN_ACKNOWLEDGE       COPIED
     #                             RELEASE              RENEW                 DATA_GONE            COMMIT_MARKER

@@ -32,7 +32,7 @@ NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _ParsedSettings(NamedTuple):
-    """The parsed settings of a group that decisions depend on.
+    """The parsed values of those settings of a group that affect decisions.
 
     limits_with_queue  the limits while dead-letter queues are enabled; None if the group has no dead-letter topic
     """
@@ -47,7 +47,7 @@ class ShareGroupSettings:
         """`broker_setting` returns the text of a broker setting's current value."""
         self._image = image
         self._broker_setting = broker_setting
-        self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which only the broker's file can set
+        self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which can only be set in the broker's file
         self._without_own: _ParsedSettings | None = None  # shared by all groups that have no settings
         self._parsed: dict[str, _ParsedSettings] = {}  # group id → settings, only for groups that have settings
 

@@ -42,9 +42,9 @@ async def initialize_state(broker: ShareBroker, group_id: str, request: StateReq
             replies.append(persister.initialize(key, request.state_epoch, start_offset))
     refusals = await _refusals(pairs, replies)
     succeeded = [pair for pair in request.start_offsets if pair not in refusals]
-    # Share partitions in `if_missing` need not be dropped from memory: if they already had state, it was kept, and
-    # without state they cannot have been loaded. Members may already fetch from them, and keep the records that they
-    # have acquired.
+    # Share partitions in `if_missing` need not be dropped from memory: existing state was kept, and a share partition
+    # without state cannot have been loaded. Members may already be fetching from these share partitions, and they keep
+    # the records that they have acquired.
     replaced = [pair for pair in succeeded if pair not in request.if_missing]
     broker.shares.drop_partitions([SharePartitionKey(group_id, *pair) for pair in replaced])
     for pair, error in refusals.items():

@@ -1,7 +1,7 @@
 """A share partition on its leader. It connects the decision core with the log, the lock timer, state writes and waiting
 fetches.
 
-    LOADING → ACTIVE → GONE     GONE after a fencing error, the deletion of the topic, or the last session's end
+    LOADING → ACTIVE → GONE     GONE after a fencing error, the topic's deletion, or the end of the last session
 
 A fetch that finds the share partition GONE loads a new one. Source: docs/spec/share-groups.md#s2-7, #s3-7, #s3-9.
 """
@@ -65,7 +65,7 @@ class LiveSharePartition:
     is_reading         whether a fetch is reading from disk for this share partition; if so, other fetches skip it
     state_epoch        the state epoch of every state write
     leader_epoch       the leader epoch of every state write
-    limits             the settings of the group that decisions depend on
+    limits             the group's settings that affect decisions
     is_read_committed  whether the group receives only the records of committed transactions
     """
 
@@ -465,7 +465,7 @@ class LiveSharePartition:
             self._on_dead_letters(self, core.take_dead_letters(self.limits))
 
     def archive_copied(self, letters: Sequence[DeadLetter]) -> None:
-        """Archives these records after copying them has ended, successfully or not."""
+        """Archives these records once copying has finished, successfully or not."""
         write = self.core.archive_copied(letters)
         if write is not None:
             self._store(write)

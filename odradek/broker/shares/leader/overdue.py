@@ -1,8 +1,8 @@
 """Ends transactions that hold records whose acquisition locks have expired.
 
 If such records were delivered again immediately, the transaction might still commit, and its output would become
-visible although the records are processed again. Therefore the transaction coordinator aborts the transaction as if it
-had timed out, and the abort marker releases the records.
+visible even though the records are processed again. The transaction coordinator therefore aborts the transaction as if
+it had timed out, and the abort marker releases the records.
 
     the coordinator's response   what happens to the records
     a marker is coming           they wait for the marker

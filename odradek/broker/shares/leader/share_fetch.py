@@ -98,10 +98,11 @@ class LiveShareFetch:
         self._left_records = 0  # number of records that may still be acquired in this round
 
     async def answer(self) -> ShareFetchResponse:
-        """Acquires records and waits for them for at most the maximum wait time. Then waits until the acknowledgements
-        are stored.
+        """Acquires records, waiting for them no longer than the request's maximum wait time. Then waits until the
+        acknowledgements are stored.
 
-        If the client disconnects, this coroutine is closed while it waits, and removes all its registrations.
+        If the client disconnects while this coroutine is waiting, the coroutine is closed and removes all its
+        registrations.
         """
         try:
             while not await self._look_at_partitions():
@@ -191,7 +192,7 @@ class LiveShareFetch:
         return bool(self._answers) or self._must_answer or not self._partitions
 
     async def _read_cold(self, live: LiveSharePartition, read: _LogRead) -> ReadResult:
-        """Reads records that are not in memory, in a worker thread. Until the read has ended, other fetches skip the
+        """Reads records that are not in memory, in a worker thread. Until the read finishes, other fetches skip the
         share partition."""
         live.is_reading = True
         try:

@@ -174,7 +174,7 @@ class SharePartitionManager:
 
     @property
     def held_count(self) -> int:
-        """The number of records that are TX_PENDING or about to become so."""
+        """The number of records that are TX_PENDING or about to become TX_PENDING."""
         return sum(
             live.core.pending.held_count for live in self._live.values() if live.phase is SharePartitionPhase.ACTIVE
         )
@@ -316,6 +316,6 @@ def make_shares(broker: ShareBroker, steps: BrokerSteps) -> SharePartitionManage
 
 
 def _is_state_synced(broker: ShareBroker, key: SharePartitionKey) -> bool:
-    """Returns whether writes of the share partition's state are only answered after an fdatasync."""
+    """Returns whether writes to the share partition's state are answered only after an fdatasync."""
     index = broker.share_coordinator.partition_for(key)
     return broker.partitions.get(SHARE_GROUP_STATE, index).log.config.flush_messages != INT64_MAX

@@ -4,10 +4,10 @@ partitions' leader.
     check the member → load what is not in memory → register `__share_group_state`-N with the transaction
            → check every partition → store the acknowledgements as pending in all partitions → results
 
-If a producer lost a response during a restart, it repeats the request, which may be the first request for its share
-partitions. Therefore, share partitions may have to be loaded. Nothing becomes pending before the registration.
-Otherwise, the transaction could end without the share partitions being notified. Source: docs/spec/share-groups.md#s5-3
-rows 10 to 14 and T8, #s5-4, #s5-5.
+A producer that lost a response during a restart retries the request. The retry may be the first request for its share
+partitions, so they may have to be loaded. Nothing becomes pending before the registration, because otherwise the
+transaction could end without the share partitions being notified. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14
+and T8, #s5-4, #s5-5.
 """
 
 from __future__ import annotations
@@ -117,8 +117,7 @@ async def load_partitions(requested: Acknowledgements, who: Acknowledger, broker
 async def register_partitions(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> None:
     """Adds the partitions of `__share_group_state` to the transaction. Starts the transaction if necessary.
 
-    Waits for a short time if the previous transaction is not complete yet. Raises KafkaError if the coordinator
-    refuses.
+    Waits briefly if the previous transaction is not complete yet. Raises KafkaError if the coordinator refuses.
     """
     transactional_id, producer_id, producer_epoch = who.transaction
     assert transactional_id is not None
