@@ -1,5 +1,4 @@
-"""The share consumer (KIP-932). Several consumers share the records of a topic, and acknowledge each record
-separately."""
+"""The share consumer (KIP-932). Several consumers share a topic's records and acknowledge each record separately."""
 
 from __future__ import annotations
 
@@ -183,8 +182,8 @@ class ShareConsumer(ConnectedClient):
     # Topics.
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Subscribes to these topics, which replaces any earlier subscription. The next `getmany` joins the group.
-        Raises TypeError if `topics` is a single string."""
+        """Subscribes to these topics, replacing any earlier subscription. The next `getmany` joins the group. Raises
+        TypeError if `topics` is a single string."""
         if isinstance(topics, str):
             raise TypeError("subscribe needs a list of topics, not a string")
         self._member.subscribe(frozenset(topics))
@@ -205,17 +204,17 @@ class ShareConsumer(ConnectedClient):
     # Records.
 
     async def getmany(self, *, timeout_ms: float = 1_000) -> Records:
-        """Returns the records that a broker has acquired for this member, by partition, as soon as there are any, or an
-        empty dict after `timeout_ms`.
+        """Returns the records that a broker has acquired for this member, by partition, as soon as any are available,
+        or an empty dict after `timeout_ms`.
 
         With implicit acknowledgement, the call first accepts the records that the previous call returned. Damaged
         records are not returned: the consumer rejects the records of a batch with a wrong CRC, and releases other
         damaged records.
 
-        Raises IllegalState before `start` or `subscribe`, after `close`, if another task waits in this method, and,
-        with explicit acknowledgement, if a returned record has not been acknowledged. Raises AuthorizationFailed if the
-        client has no permission to read a topic or to join the group; ClientError if records are damaged or the group
-        does not accept this member.
+        Raises IllegalState before `start` or `subscribe`, after `close`, if another task is waiting in this method,
+        and, with explicit acknowledgement, if a returned record has not been acknowledged. Raises AuthorizationFailed
+        if the client has no permission to read a topic or to join the group; ClientError if records are damaged or the
+        group does not accept this member.
         """
         self._begin_to_poll()
         ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
@@ -301,7 +300,7 @@ class ShareConsumer(ConnectedClient):
         Waits until the member has joined its group.
 
         Call this method again for each transaction, because the member's epoch changes. The call is allowed while
-        another task waits in `getmany`.
+        another task is waiting in `getmany`.
 
         timeout_ms   how long to wait until the group accepts the member, and for brokers that cannot be reached;
                      `default_api_timeout_ms` if left out

@@ -2,7 +2,7 @@
 that owns the row.
 
 Every recovery increments `generation`. A writer stores its state only if it finds its own generation in the row, in the
-same database transaction as the application's rows. After a recovery, therefore, no earlier writer can commit, and the
+same database transaction as the application's rows. As a result, no earlier writer can commit after a recovery, and the
 recovery sees the state of the last writer that committed (docs/adr/0010-a-dual-write-takes-the-row-first.md).
 """
 
@@ -51,7 +51,7 @@ class Driver(ABC, Generic[C]):
     """The statements for one kind of database. Explicit statements begin and end transactions."""
 
     parameter = "?"  # placeholder for a parameter in a statement
-    lock_row = ""  # suffix that makes a SELECT wait for writers of the row, and then lock the row
+    lock_row = ""  # suffix that makes a SELECT wait for writers of the row and then lock it
 
     @abstractmethod
     def prepare(self, connection: C) -> None:

@@ -91,11 +91,11 @@ class DualWrite(Generic[C]):
         self.close()
 
     def recover(self) -> Recovery:
-        """Commits or aborts the Kafka transaction that this process or an earlier process has left open, according to
-        the state stored in the database.
+        """Commits or aborts the Kafka transaction that this process or an earlier process left open, depending on the
+        state stored in the database.
 
         The call first takes over the transactional id in the database and in Kafka, so that no earlier instance can
-        change anything. It waits for a limited time, and can be repeated any number of times.
+        change anything. It waits for a limited time and can be repeated any number of times.
 
         Raises NotRecovered if a step failed; Fenced if another instance took over in the meantime; IllegalUse during a
         transaction and after `close`.

@@ -1,4 +1,4 @@
-"""A participant in two-phase commit that uses the producer of `odradek.client`."""
+"""A participant in two-phase commit that uses the producer from `odradek.client`."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -14,16 +14,16 @@ CLOSE_TIMEOUT_MS = 1_000
 
 
 class KafkaParticipant:
-    """A participant with a producer of `odradek.client`.
+    """A participant that uses a producer from `odradek.client`.
 
-    `new_producer` creates a producer with `two_phase_commit=True`, whose settings limit all waits.
+    `new_producer` must create the producer with `two_phase_commit=True` and with settings that bound every wait.
     """
 
     def __init__(self, new_producer: Callable[[], Producer]) -> None:
         self._new_producer = new_producer
         self._producer: Producer | None = None
         self._has_prepared = (
-            False  # True while a transaction of an earlier process is open, which must be completed first
+            False  # True while a transaction from an earlier process is open, which must be completed first
         )
         self._has_begun = False  # True if the next transaction has already begun
 
@@ -99,7 +99,7 @@ def _fencing() -> Iterator[None]:
 def participant_factory(
     bootstrap_servers: str, transactional_id: str, timeout_ms: int
 ) -> Callable[[], KafkaParticipant]:
-    """Returns a factory of participants. Their producers have the default settings, except that no wait exceeds
+    """Returns a factory for participants. Their producers have the default settings, except that no wait exceeds
     `timeout_ms`."""
 
     def new_producer() -> Producer:

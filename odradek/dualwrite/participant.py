@@ -35,9 +35,8 @@ class OutgoingMessage:
 class Participant(Protocol):
     """A producer with a transactional id. The broker never decides its transactions on its own.
 
-    A prepared state is text that identifies one transaction; "" identifies no transaction. All calls wait for a limited
-    time. They raise ParticipantFenced if another producer has taken over the id, and other exceptions for other
-    failures.
+    A prepared state is text that identifies one transaction; "" identifies no transaction. No call waits indefinitely.
+    Calls raise ParticipantFenced if another producer has taken over the id, and other exceptions for other failures.
     """
 
     def take_over(self) -> str:

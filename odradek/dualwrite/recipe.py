@@ -1,4 +1,4 @@
-"""The recipe of a dual write and of its recovery, as a table of steps. Source: KIP-939, "Motivation"; ADR 10 adds the
+"""The recipe for a dual write and its recovery, as a table of steps. Source: KIP-939, "Motivation"; ADR 10 adds the
 ownership of the row.
 
 `dual_write.py` performs a step, looks up the result here, and gets the next step or the end. The point of no return is

@@ -12,7 +12,7 @@ from odradek.dualwrite.participant import Headers, Offsets, OutgoingMessage, Par
 
 
 class Transaction(Generic[C]):
-    """A transaction that covers the rows and messages of one `with` block, and ends with the block.
+    """A transaction that covers the rows and messages of one `with` block and ends with the block.
 
     has_sent    True if messages, offsets or acknowledgements were sent, so that there is a Kafka transaction to commit
     connection  the database connection, for driver calls that this class does not offer. Do not commit or roll back
@@ -58,7 +58,7 @@ class Transaction(Generic[C]):
         )
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
-        """Commits offsets of a consumer group together with the block: the offset of the next record to read in each
+        """Commits a consumer group's offsets together with the block: the offset of the next record to read in each
         partition.
 
         Pass the consumer's `group_metadata()` as `group`, so that the broker refuses the offsets of a member that was
@@ -68,8 +68,8 @@ class Transaction(Generic[C]):
         self._participant.send_offsets(offsets, group)
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """Acknowledges records of a share group together with the block (KIP-1289). Records are accepted; each range of
-        offsets is acknowledged with its type.
+        """Acknowledges records from a share group together with the block (KIP-1289). Records are accepted; each range
+        of offsets is acknowledged with its type.
 
         `group` is the share consumer's `share_group_metadata()`. Raises ClientError if a record no longer belongs to
         that consumer, or if the broker does not support the request.

@@ -1,5 +1,5 @@
-"""Determines whether a batch begins at a byte position of a log and explains why if none does. Readers use these
-functions to read a log batch by batch. Does no I/O.
+"""Determines whether a batch begins at a given byte position in a log and, if none does, explains why. Readers use
+these functions to read a log batch by batch. Does no I/O.
 
 A log ends with its last complete batch. That batch may be followed by a batch that a live broker is writing, an
 incomplete batch from a crash, or preallocated zeros. Anywhere else, such bytes are damage. docs/formats/record-batch.md

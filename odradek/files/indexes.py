@@ -103,7 +103,7 @@ class OffsetIndex:
 
 class TimeIndex:
     """A time index, which finds the offset from which to search for a timestamp. An entry consists of the largest
-    timestamp so far, and the last offset of the batch with that timestamp."""
+    timestamp so far and the last offset of the batch with that timestamp."""
 
     __slots__ = ("_base_offset", "_relative_offsets", "_timestamps")
 

@@ -37,8 +37,8 @@ _MAX_DIRECTORY_NAME: Final = 255
 
 
 def offset_file(offset: int, suffix: str) -> str:
-    """Returns a file name such as `00000000000000000123.log`. The offset has twenty digits, so that names sort in the
-    order of offsets."""
+    """Returns a file name such as `00000000000000000123.log`. The offset has twenty digits, so that names sort by
+    offset."""
     return f"{offset:020d}{suffix}"
 
 

@@ -1,7 +1,7 @@
 """Determines which releases of Odradek can read a data directory, from two lines of its meta.properties.
 
 `odradek.version` is the newest release that has used the directory. `odradek.readable.since` is the oldest release that
-can read it. A directory that only Kafka has used has neither of these lines. Kafka ignores both lines, and keeps them.
+can read it. A directory that only Kafka has used has neither of these lines. Kafka ignores both lines but keeps them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Describes the fixed-size structures in Kafka's files: the entries of indexes and of producer snapshots.
+"""Describes the fixed-size structures in Kafka's files: index entries and producer snapshot entries.
 
 A structure is a list of fields. `Structure.packed` is the fast form that the storage package uses to read and write
-whole files. `Structure.to_construct` converts the structure for the library construct, which `odradek inspect` uses to
+whole files. `Structure.to_construct` converts the structure for the construct library, which `odradek inspect` uses to
 show the fields of entries by name. Only that method imports construct, because the import takes 12 ms, and a broker
 does not need it to start.
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpointable(Protocol):
-    """The properties of a log that checkpoints contain."""
+    """The properties of a log that are stored in checkpoints."""
 
     log_start_offset: int
     high_watermark: int

@@ -39,7 +39,7 @@ from odradek.storage.segment_removal import SegmentReplacement
 
 
 class SegmentFacts(Protocol):
-    """The properties of a segment that decide whether it can be cleaned."""
+    """The properties of a segment that determine whether it can be cleaned."""
 
     base_offset: int
     size_bytes: int
@@ -216,7 +216,7 @@ class CleanerPass:
         return self._keys.end_offset
 
     def build_offset_map(self) -> None:
-        """Finds the latest offset of each key, and groups the segments. Raises an exception of a type in UNCLEANABLE if
+        """Finds the latest offset of each key and groups the segments. Raises an exception of a type in UNCLEANABLE if
         this log cannot be cleaned."""
         found, keys = self._found, self._keys
         keys.end_offset = found.first_dirty_offset

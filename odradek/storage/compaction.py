@@ -1,5 +1,5 @@
 """Decides which records of a compacted log survive and builds the batches that contain them. Works on one batch at a
-time, and does not access files.
+time and does not access files.
 
 A pass reads the log twice. First it reads everything since the last pass (`collect_keys`), to find the latest offset of
 each key; then it reads everything from the start of the log (`RecordFilter.filtered`). The whole pass uses a single
@@ -29,9 +29,9 @@ class PassTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._to_come = deque(sorted(aborted, key=lambda txn: txn.first_offset))
-        self._aborting: dict[int, AbortedTxn] = {}  # by producer id, aborted transactions whose marker is not read yet
+        self._aborting: dict[int, AbortedTxn] = {}  # by producer id, aborted transactions whose marker is still unread
         self._aborted_seen: set[int] = set()  # producers in `_aborting` with at least one record so far
-        self._committed_seen: set[int] = set()  # producers with committed records whose marker is not read yet
+        self._committed_seen: set[int] = set()  # producers with committed records whose marker has not been read yet
         # Aborted transactions that still have records, for the new transaction index. Each transaction is added when
         # its marker is read.
         self.still_indexed: list[AbortedTxn] = []
@@ -220,7 +220,7 @@ class RecordFilter:
 
 
 class _RecordPart(NamedTuple):
-    """The parts of a record that decide whether it is kept, and its position in the batch."""
+    """The parts of a record that determine whether it is kept, and its position in the batch."""
 
     offset_delta: int
     timestamp_delta: int

@@ -1,7 +1,7 @@
 """Prevents background threads from changing files of a deleted partition.
 
 These threads open files by name. A new partition with the same name may be created immediately after the deletion. A
-thread that still works for the deleted partition would then change files of the new partition.
+thread still working on the deleted partition would then change the new partition's files.
 """
 
 import errno

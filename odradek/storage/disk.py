@@ -36,8 +36,8 @@ class DirectoryInUse(Exception):
 
 
 class DiskFile(Protocol):
-    """An open file. It has no `close` method, but is closed when the last reference to it disappears. Therefore a
-    thread that is still reading can never find its descriptor reused for another file."""
+    """An open file. It has no `close` method, but is closed when the last reference to it disappears, so a thread that
+    is still reading can never find its descriptor reused for another file."""
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
         """Writes all of `buffers` at `position`. After an OSError, any part of them may have been written."""
@@ -369,7 +369,7 @@ class ChangeTrackingDisk(RealDisk):
 
 
 def make_directory_durably(disk: Disk, path: str) -> None:
-    """Creates a directory and its parents, which then survive a power failure."""
+    """Creates a directory and its parents so that they survive a power failure."""
     missing = []
     while path and not disk.exists(path):
         missing.append(path)

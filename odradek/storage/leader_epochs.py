@@ -42,7 +42,7 @@ class LeaderEpochs:
         return self._entries[at][0] if at >= 0 else None
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
-        """Returns the largest known epoch not above `epoch`, and the offset at which it ended (exclusive).
+        """Returns the largest known epoch not above `epoch`, and the exclusive end offset of that epoch.
 
         If `epoch` is older than all known epochs, returns `epoch` itself and the first known offset. Returns None if
         `epoch` is newer than the latest epoch, or if no epoch is known.

@@ -13,7 +13,7 @@ old segments still exist.
 
 A log that was refused as damaged stays refused until a person decides what to do, even across several starts. The start
 that finds the damage removes the mark of the clean shutdown. Without the refusal file, the next start would therefore
-assume a crash, and truncate the log at the damaged batch.
+assume a crash and truncate the log at the damaged batch.
 """
 
 from __future__ import annotations

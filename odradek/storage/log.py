@@ -290,7 +290,7 @@ class Log:
 
     def _roll_back(self, runs: list[StagedRun]) -> None:
         """Undoes a failed write. Restores the state in memory first, so that it is correct even if undoing the write on
-        the disk fails."""
+        disk fails."""
         self._staging.continue_in(self._active, self.log_end_offset)
         self._unsynced.names_changed = True
         self._producers.roll_back()

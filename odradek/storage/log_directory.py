@@ -166,7 +166,7 @@ class LogDirectory:
         """Records that this release uses the directory, before writing anything that only this release may understand.
 
         Must be called after the mark of a clean shutdown is durably removed. If a crash left the mark behind, the next
-        start would compare the file with the manifest, and find it changed.
+        start would compare the file with the manifest and find that it has changed.
         """
         file = f"{self.path}/{META_PROPERTIES}"
         data = self._disk.read_bytes(file)
@@ -342,7 +342,7 @@ class LogDirectory:
 
     def set_aside(self, topic: str, partition: int, unique_hex: str) -> str:
         """Renames the directory of an unknown partition, so that a partition with this name can be created. As in
-        Kafka, the directory stays on the disk for a person to examine. Returns its new path."""
+        Kafka, the directory stays on disk so that somebody can examine it. Returns its new path."""
         key = topic, partition
         self._found.pop(key, None)
         self._topic_ids.pop(key, None)

@@ -26,7 +26,7 @@ SCAN_BYTES: Final = 1024 * 1024
 class ReadResult:
     """The bytes that a read returns, as stored in the log's files. They begin with a complete batch.
 
-    chunks      chunks to be sent one after the other; the last batch may be cut off, which clients expect
+    chunks      chunks to be sent in order; the last batch may be cut off, which clients expect
     size_bytes  total size of all chunks
     end_offset  an offset above every record in `chunks`. As in Kafka, it may be higher than necessary, and
                 `aborted_transactions` must list everything below it

@@ -47,7 +47,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class CopiedLogState:
-    """The state of a log with one segment at the time when its files were copied.
+    """The state of a single-segment log at the time its files were copied.
 
     Recovery would find the same state in the copy, which therefore need not be read. For 100 logs of 100 KB, reading
     the copies would take longer than copying the files.

@@ -1,5 +1,5 @@
-"""Writes and reads the manifest of a clean shutdown, with which the next start detects files that have been damaged in
-the meantime.
+"""Writes and reads the manifest of a clean shutdown. The next start uses it to detect files that were damaged in the
+meantime.
 
 Most of Kafka's files have no checksum: after a flipped bit, an index, checkpoint or topic id is wrong but still looks
 valid. Layout: docs/formats/checkpoints.md. How a start treats each kind of changed file:
@@ -39,7 +39,7 @@ def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
 
 
 class ManifestMaker:
-    """Collects the facts for the manifest, one closed log after another.
+    """Collects the facts for the manifest, one closed log at a time.
 
     Reads the files whose facts are unknown, up to a limit. The next start cannot check files beyond that limit.
     """

@@ -1,7 +1,7 @@
 """Tracks the producer state of a partition: epochs, the last five batches of each producer, and open transactions.
 
-This module does no I/O: the log writes the batches. Entries are immutable and are replaced as a whole. Therefore a
-batch that could not be written is undone by restoring the old entry, and a snapshot is a copy of the table. Source:
+This module does no I/O: the log writes the batches. Entries are immutable and are only replaced, so a batch that could
+not be written is undone by restoring the old entry, and a snapshot is a copy of the table. Source:
 docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
 """
 
@@ -397,7 +397,7 @@ class ProducerStates:
 class LogProducers:
     """The producers of one log, with their state (including staged batches) and their verifications.
 
-    The `check_…` methods decide whether a batch may be appended, and change nothing; the `apply_…` methods apply it. As
+    The `check_…` methods decide whether a batch may be appended but change nothing; the `apply_…` methods apply it. As
     in `ProducerStates`, `accept` is called after all applied batches were written, and `roll_back` after the write
     failed.
     """

@@ -1,6 +1,6 @@
 """Opens a log by deriving its state from its files.
 
-After a clean shutdown, recovery trusts the batches in the log files. It checks only the sizes of these files, and the
+After a clean shutdown, recovery trusts the batches in the log files. It checks only the sizes of these files and the
 end of the last segment. Otherwise, recovery reads every batch after the recovery point and checks its CRC, up to the
 first incomplete batch. It truncates the rest, because a power failure may have lost any part of the unsynced data.
 Indexes, transaction indexes and producer state are rebuilt in the same pass. Everything below the recovery point was

@@ -4,8 +4,8 @@ The indexes of the active segment are in memory; their files are written when th
 clean shutdown. After a crash they are rebuilt from the log, for every segment that is not entirely below the recovery
 point. Indexes of older segments are read on first use.
 
-Only the loop thread changes the segments of a log, and it always replaces the whole `SegmentRow`. A thread that reads
-gets `Segments.all` once, and keeps using that row.
+Only the loop thread changes the segments of a log, and it always replaces the entire `SegmentRow`. A reading thread
+gets `Segments.all` once and keeps using that row.
 """
 
 import logging
@@ -76,7 +76,7 @@ class Segment:
         self._directory = directory
         self.base_offset = base_offset
         self.size_bytes = size_bytes
-        self.created_ms = created_ms  # time of creation, by which Kafka rolls a segment without records
+        self.created_ms = created_ms  # creation time, which Kafka uses to roll a segment that has no records
         self.roll_jitter_ms = roll_jitter_ms
         self.file_suffix = file_suffix  # `.cleaned` or `.swap` until the segment becomes part of the log
         self.indexes_are_rebuilt = False  # whether the index files are damaged or missing

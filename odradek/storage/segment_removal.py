@@ -1,5 +1,5 @@
 """Removes segments from a log. One part applies Kafka's retention rules in Kafka's order, to decide which of the oldest
-segments can be deleted. The other part runs in a thread, and removes the files or replaces them with compacted files.
+segments can be deleted. The other part runs in a thread and removes the files or replaces them with compacted files.
 
 Deleted files keep their content under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
 """
@@ -94,8 +94,7 @@ def deletable_from_ms(
 
 
 class SegmentRemoval:
-    """Segments that are no longer part of the log, from the oldest to the newest. Call `rename` first, and `unlink`
-    after the delay."""
+    """Segments that are no longer part of the log, oldest first. Call `rename` first, and `unlink` after the delay."""
 
     def __init__(
         self,

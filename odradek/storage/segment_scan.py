@@ -1,4 +1,4 @@
-"""Reads a segment batch by batch for recovery, and checks CRCs, to find the valid part."""
+"""Reads a segment batch by batch for recovery and checks CRCs to find the valid part."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,7 +17,7 @@ def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, Ba
     first_offset  minimum base offset of the first batch; later offsets must ascend
 
     Every byte is read once. The bytes of a batch are only valid until the next batch is requested. The iteration ends
-    in the same way at an incomplete batch, zeros, a wrong CRC and the end of the file, so the caller must distinguish
+    the same way at an incomplete batch, zeros, a wrong CRC and the end of the file, so the caller must distinguish
     these cases by the last position and the recovery point.
     """
     position, size_bytes = 0, segment.size_bytes

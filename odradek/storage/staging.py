@@ -71,7 +71,7 @@ class StagedRun:
 
 
 class Staging:
-    """The batches that wait to be written, and the position of the next batch.
+    """The batches waiting to be written, and the position of the next batch.
 
     next_offset  offset after the staged batches
     runs         the runs with staged batches, in the order of their segments
@@ -80,8 +80,8 @@ class Staging:
     __slots__ = ("_active", "_begin_run", "_tip", "next_offset", "runs")
 
     def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], StagedRun]) -> None:
-        """Creates a staging area. `begin_run` receives the current time in ms, and creates the run of a new segment
-        that begins at `next_offset`."""
+        """Creates a staging area. `begin_run` receives the current time in ms and creates the run of a new segment that
+        begins at `next_offset`."""
         self._begin_run = begin_run
         self.continue_in(active, next_offset)
 
@@ -163,8 +163,8 @@ def must_roll(
 ) -> bool:
     """Returns whether a batch must go into a new segment instead of the segment of `run`.
 
-    The rules are Kafka's, and concern the size, int32 offsets, the room in the indexes, and the age. The age is
-    measured in record time since the first batch, or in clock time if that batch has no timestamp.
+    The rules are Kafka's. They concern the segment's size and age, int32 offsets, and the room in the indexes. The age
+    is measured in record time since the first batch, or in clock time if that batch has no timestamp.
     """
     segment = run.segment
     used_bytes = run.position + run.size_bytes
@@ -261,9 +261,9 @@ class LogTail:
         self._head = 0
 
     def read(self, start_offset: int, end_offset: int | None, max_bytes: int) -> tuple[list[Buffer], int, int] | None:
-        """Returns the data that begins with the batch that contains `start_offset` and ends at `end_offset` (None
-        means the end of the log). As in a read of the file, the data is cut off at `max_bytes`, even within a batch,
-        but contains at least the complete first batch.
+        """Returns the data from the batch that contains `start_offset` up to `end_offset` (None means the end of the
+        log). As in a read of the file, the data is cut off at `max_bytes`, even within a batch, but contains at least
+        the complete first batch.
 
         returns   the buffers, their size, and the file position of the first; None if `start_offset` is not in memory
         """

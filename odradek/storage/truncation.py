@@ -1,7 +1,7 @@
 """Truncates a log by removing everything at or above an offset from its files. For example, a log is truncated when a
 replica that lacks these records becomes leader.
 
-Source: Kafka's UnifiedLog.truncateTo. The batch that contains the offset is removed as a whole.
+Source: Kafka's UnifiedLog.truncateTo. The batch that contains the offset is removed entirely.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Checks the records of a Produce request. Decides which records the broker refuses, and what it changes in accepted
+"""Checks the records of a Produce request. Decides which records the broker refuses and how it changes accepted
 records.
 
 The rules, their order and their error codes are those of Kafka 4.3.1, as observed by sending invalid batches to it.
-docs/formats/record-batch.md lists the rules, including the few in which Odradek is stricter. This module does no I/O.
+docs/formats/record-batch.md lists the rules, including the few for which Odradek is stricter. This module does no I/O.
 Its input is bytes, rules and a time, and its output is one batch or a refusal. The log itself checks the rules that
 need its state (sequences, epochs, transactions).
 """
@@ -54,7 +54,7 @@ _LENGTH: Final = struct.Struct(">i")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MAX_SIZE_VARINT_BYTES: Final = 5  # maximum size of the varint before a record
 
-# Limits for checks on the loop. They allow reading records for about 5 ms, and exclude compressed batches that could
+# Limits for checks on the loop. They allow reading records for about 5 ms and exclude compressed batches that could
 # become very large.
 CHEAP_RECORDS: Final = 10_000
 # Uncompressed records up to this total size are always cheap, because each record has at least 7 bytes.
@@ -239,7 +239,7 @@ def _check_decompressed(
 def accept_ordinary(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHeader | None:
     """Returns the header of an ordinary batch, which is a single, uncompressed, valid batch that needs no change.
 
-    Returns None for every other batch. `check_produced` then does the full checks, and determines the error. This
+    Returns None for every other batch. `check_produced` then does the full checks and determines the error. This
     function is only cheap if `is_cheap` returns True, which is always the case up to ALWAYS_CHEAP_BYTES.
     """
     size = len(records)
@@ -371,7 +371,7 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
             invalid, f"the sequence of producer id {header.producer_id} is negative: {header.base_sequence}"
         )
     if header.is_transactional and not header.has_producer_id:
-        # Kafka accepts such a batch, although no marker can ever end its transaction.
+        # Kafka accepts such a batch, even though no marker can ever end its transaction.
         raise RefusedRecords(invalid, "transactional records must have a producer id")
 
 

@@ -27,7 +27,7 @@ NO_GUARD: Final = VerificationGuard()
 
 @dataclass(slots=True)
 class Verification:
-    """A transaction whose first batch in this partition waits for the coordinator's confirmation."""
+    """A transaction whose first batch in this partition is waiting for the coordinator's confirmation."""
 
     guard: VerificationGuard
     created_ms: int

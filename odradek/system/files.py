@@ -1,6 +1,6 @@
 """Operations on files, by descriptor or by path. Every function may raise OSError.
 
-pread, pwrite, pwritev  as in `os`; on Windows, they move the position of the descriptor, under a lock
+pread, pwrite, pwritev  as in `os`; on Windows, they move the descriptor's position, under a lock
 read_if_cached          preadv with RWF_NOWAIT; raises BlockingIOError on other systems, so that the caller reads in a
                         thread
 send_file               sendfile to a socket; raises ENOSYS on other systems, so that the caller reads and writes
@@ -70,7 +70,7 @@ else:
     NOWAIT = 0
     read_if_cached = _never_cached
 
-# On macOS, sendfile reports the number of sent bytes in a different way, so only Linux uses it.
+# On macOS, sendfile reports the number of sent bytes differently, so only Linux uses it.
 if sys.platform == "linux" and hasattr(os, "sendfile"):
     send_file = os.sendfile
 else:
@@ -219,7 +219,7 @@ if sys.platform == "linux":
 else:
 
     def sync_file_system(path: str) -> None:
-        """Syncs all files and directories below the directory `path`, because only Linux can sync a whole file
+        """Syncs all files and directories below the directory `path`, because only Linux can sync an entire file
         system."""
         _sync_tree(path)
 

@@ -1,5 +1,5 @@
-"""Functions for the age, memory, limits, user and signals of this process, and a check whether another process
-exists."""
+"""Functions for this process's age, memory, limits, user, signals and event loop, and for checking whether another
+process exists."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def milliseconds_since_start() -> int:
 
 
 def resident_bytes() -> int | None:
-    """Returns the memory used by this process, or None if the system has no file that contains this number. `getrusage`
-    only reports the peak value."""
+    """Returns the memory used by this process, or None if the system has no file that reports it. `getrusage` only
+    reports the peak value."""
     if sys.platform == "linux":
         try:
             with open("/proc/self/statm", "rb") as statm:

@@ -1,4 +1,4 @@
-"""The states of a transactional producer, and the calls that are allowed in each of them (KIP-98, KIP-939).
+"""The states of a transactional producer and the calls allowed in each state (KIP-98, KIP-939).
 
 One rule is not in the table: for a prepared transaction, `complete_transaction` commits or aborts, depending on its
 argument; see `completion`.

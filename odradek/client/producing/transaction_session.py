@@ -261,7 +261,7 @@ class TransactionSession:
     ) -> None:
         """Commits offsets as part of the transaction.
 
-        If no response arrives in time or the call is cancelled, the transaction may or may not contain the offsets, and
+        If no response arrives in time or the call is cancelled, the transaction may or may not contain the offsets and
         can only be aborted. A timeout raises AbortableError.
         """
         if not offsets:
@@ -291,7 +291,7 @@ class TransactionSession:
         self._ended.append(call)
 
     async def _make_pending(self, call: TxnAcknowledgeCall) -> None:
-        """Repeats the request until all acknowledgements are pending. Raises the errors of `_ask`."""
+        """Retries the request until all acknowledgements are pending. Raises the errors of `_ask`."""
         ends_at = time.monotonic() + self._max_block_s
         failures = 0
         while True:
@@ -322,7 +322,7 @@ class TransactionSession:
     @asynccontextmanager
     async def _adding_to_the_transaction(self, what: str) -> AsyncIterator[None]:
         """Runs requests that add offsets or acknowledgements to the transaction, one at a time. The transaction does
-        not end before they have finished."""
+        not end until they have finished."""
         self.note_sending()
         try:
             async with self._running_calls:
@@ -462,7 +462,7 @@ class TransactionSession:
         min_version: int = 0,
         is_aborting: bool = False,
     ) -> M:
-        """Repeats a request until it succeeds.
+        """Retries a request until it succeeds.
 
         Raises RetriableError if it does not succeed within `max_block_ms`; the outcome is then unknown. All other
         errors are passed to `on_failure` before they are raised.

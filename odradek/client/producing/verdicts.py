@@ -22,7 +22,7 @@ from odradek.protocol.errors import ErrorCode as E
 
 class Verdict(Enum):
     FINE = auto()
-    RETRY = auto()  # the client repeats the request until it runs out of time
+    RETRY = auto()  # the client retries the request until it runs out of time
     ABORT = auto()  # the transaction is lost, but the producer can continue
     FATAL = auto()  # the producer cannot continue
     REFUSED = auto()  # only this batch is lost; only possible without transactions

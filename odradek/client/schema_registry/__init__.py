@@ -1,1 +1,1 @@
-"""A client of schema registries that have Confluent's HTTP interface."""
+"""A client for schema registries with Confluent's HTTP interface."""

@@ -1,6 +1,6 @@
-"""The address and login of a schema registry, as users specify them.
+"""A schema registry's address and login, as specified by the user.
 
-This module imports little, because commands that use no registry import it for the default address.
+This module has few imports, because commands that use no registry import it for the default address.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ DEFAULT_URL: Final = "http://localhost:8081"
 
 
 class RegistryAddress(NamedTuple):
-    """The URL of a registry, and the login for it.
+    """A registry's URL and login.
 
     url    the URL without the login, so that messages can contain it
-    login  the value of the header Authorization, or None
+    login  the value of the Authorization header, or None
     """
 
     url: str

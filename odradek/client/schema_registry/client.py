@@ -18,7 +18,7 @@ MAX_REFERENCES: Final = 1_000  # maximum number of references of one schema, inc
 
 
 class RegistryFailure(Enum):
-    """The kinds of errors of a registry."""
+    """The kinds of registry errors."""
 
     UNREACHABLE = auto()
     NO_REGISTRY = auto()  # the address belongs to another HTTP server
@@ -29,7 +29,7 @@ class RegistryFailure(Enum):
 
 
 class SchemaRegistryError(Exception):
-    """Raised if a registry cannot be reached, or refuses a request.
+    """Raised if a registry cannot be reached or refuses a request.
 
     code  the error code in the registry's response, or its HTTP status if the response has no code; 0 if there was no
           response
@@ -99,7 +99,7 @@ class SchemaRegistryClient:
         return sorted(map(int, self.ask("GET", f"{path}?deleted=true" if with_deleted else path)))
 
     def text_of_id(self, schema_id: int) -> SchemaText:
-        """Returns the schema with this id. Each schema is requested only once, because the schema of an id never
+        """Returns the schema with this id. Each schema is requested only once, because the schema with a given id never
         changes."""
         if schema_id not in self._texts:
             self._texts[schema_id] = _text(self.ask("GET", f"/schemas/ids/{schema_id}"))

@@ -132,8 +132,8 @@ def is_of_security(name: str) -> bool:
 
 
 def security_settings(properties: Mapping[str, str], prefix: str = "") -> SecuritySettings:
-    """Converts these properties to settings. Ignores all properties that do not concern security. Does not detect
-    contradictory settings; the client does so later.
+    """Converts these properties to settings. Ignores all properties that do not concern security. Contradictory
+    settings are only detected later, by the client.
 
     prefix   prefix of the property names in messages
 

@@ -1,4 +1,4 @@
-"""SASL exchanges of the client, without sockets, clock or randomness.
+"""The client's side of SASL exchanges. This module uses no sockets, clock or randomness.
 
 | mechanism | first token | then |
 |---|---|---|

@@ -166,7 +166,7 @@ class Acquisitions:
         """Leaves all delivered records to transactions, or to the expiry of their locks. Sends nothing for them."""
         self._replace(OPEN, DONE)
 
-    # Acknowledgements in the transaction of a producer.
+    # Acknowledgements in a producer's transaction.
 
     def find_acknowledged(self, given: Acknowledgements) -> tuple[TopicPartition, int] | None:
         """Returns the partition and offset of a record in `given` that the application has already acknowledged through

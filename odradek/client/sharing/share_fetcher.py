@@ -22,8 +22,8 @@ Records = dict[TopicPartition, list[ShareRecord]]
 
 
 class ShareFetcher:
-    """Fetches records from all leaders. Nothing is fetched ahead, because the locks of records that wait for processing
-    could expire."""
+    """Fetches records from all leaders. Nothing is fetched ahead, because acquisition locks could expire while records
+    are waiting to be processed."""
 
     def __init__(
         self, cluster: Cluster, settings: ShareSettings, *, on_change: Callable[[], None], metrics: ShareConsumerMetrics
@@ -48,8 +48,8 @@ class ShareFetcher:
         return list(self._leaders.values())
 
     def take(self) -> Records:
-        """Takes the result of one ShareFetch. Its records must be acknowledged from now on. Each error is raised once,
-        as a ClientError."""
+        """Takes the result of one ShareFetch. From then on, the application must acknowledge its records. Each error is
+        raised once, as a ClientError."""
         if self._ready:
             leader, deliveries = self._ready.popleft()
             return {each.partition: leader.deliver(each) for each in deliveries}

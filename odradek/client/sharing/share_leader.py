@@ -37,8 +37,8 @@ UNDECIDED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# Errors after which a fetch is repeated. Kafka 4.3.1 refuses a whole ShareFetch with UNKNOWN_SERVER_ERROR if one of its
-# topics was deleted, until the assignment no longer contains that topic.
+# Errors after which a fetch is retried. Kafka 4.3.1 refuses an entire ShareFetch with UNKNOWN_SERVER_ERROR if one of
+# its topics was deleted, until the assignment no longer contains that topic.
 TRANSIENT_ERRORS = SESSION_LOST_ERRORS | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
@@ -124,7 +124,7 @@ class ShareLeader:
             return self._read_response(answer, requested, sendings)
 
     def deliver(self, delivery: ShareDelivery) -> list[ShareRecord]:
-        """Delivers the records to the application, which must acknowledge them from now on."""
+        """Delivers the records to the application, which must then acknowledge them."""
         self.acquired.add(delivery.partition, delivery.named.topic_id, delivery.acquired.ranges)
         return delivery.acquired.records
 

@@ -1,4 +1,4 @@
-"""A member of a share group. It sends heartbeats in the background, and holds the partitions that it may fetch from.
+"""A member of a share group. It sends heartbeats in the background and holds the partitions that it may fetch from.
 
 The coordinator computes the assignment. Members never wait for one another: an assignment applies immediately.
 `ShareMembership` builds the heartbeats and processes the responses, but sends nothing itself. Source:
@@ -79,7 +79,7 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
 
 
 class ShareMember:
-    """A member that joins at the first `poll_coordinator`, and rejoins after it was removed or was absent for too
+    """A member that joins on the first call of `poll_coordinator` and rejoins if it was removed or was absent for too
     long."""
 
     def __init__(

@@ -28,7 +28,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 FIRST_EPOCH, LAST_EPOCH = 1, 2**31 - 1
 
-# Errors returned by a broker that does not have the session of the request.
+# Errors returned by a broker that does not have the request's session.
 SESSION_LOST_ERRORS = frozenset(
     {
         ErrorCode.SHARE_SESSION_NOT_FOUND,
@@ -101,7 +101,7 @@ class AcquireMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """The settings of a share consumer that its requests contain, and the ids of its group and member. Sizes are in
+    """The share consumer settings that its requests contain, and the ids of its group and member. Sizes are in
     bytes."""
 
     group_id: str

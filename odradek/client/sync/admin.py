@@ -18,8 +18,8 @@ class Admin(Blocking[admin.Admin]):
                 ...
 
     An admin client must be started before use and closed afterwards, preferably with `with`. Each call retries
-    transient errors for up to `default_api_timeout_ms`, and then raises RetriableError. An error that a broker reports
-    is raised as ClientError, with the broker's error code in `code`.
+    transient errors for up to `default_api_timeout_ms`, then raises RetriableError. An error that a broker reports is
+    raised as ClientError, with the broker's error code in `code`.
     """
 
     @with_parameters_of(admin.Admin)

@@ -53,13 +53,13 @@ class Consumer(Blocking[consumer.Consumer]):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribes to these topics, which replaces any earlier subscription.
+        """Subscribes to these topics, replacing any earlier subscription.
 
         The next call that returns records joins the group.
 
         pattern       also subscribes to all topics whose full name matches this RE2 pattern. Requires
                       group_protocol="consumer".
-        on_assigned   called with new partitions before any of their records is read; the place to `seek`
+        on_assigned   called with new partitions before any of their records are read; the place to `seek`
         on_revoked    called before partitions are given up; the place to commit offsets or to abort a transaction
         on_lost       called if other members already own the partitions; defaults to `on_revoked`
 

@@ -25,7 +25,7 @@ OVERHEAD_BYTES = 100  # estimated size of a record in addition to its key and va
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """The future of a record's metadata. It cannot be cancelled."""
+    """A future for a record's metadata. It cannot be cancelled."""
 
     def cancel(self) -> bool:
         return False
@@ -67,8 +67,8 @@ class Producer(Blocking[producer.Producer]):
         """Closes the producer. If it has no transactional id, first sends all records that were passed to `send`. Gives
         up after `timeout_ms`.
 
-        An open transaction is aborted, and its unsent records are discarded. A prepared transaction remains prepared.
-        The error of a record is raised by the record's future, not by this call.
+        An open transaction is aborted, and its unsent records are discarded. A prepared transaction remains prepared. A
+        record's error is raised by its future, not by this call.
         """
         super()._wait(lambda: self._after_sending(lambda: self._client.close(timeout_ms=timeout_ms), raises=False))
 
@@ -82,7 +82,7 @@ class Producer(Blocking[producer.Producer]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> Future[RecordMetadata]:
-        """Sends a record and returns a future of its metadata. Waits only while too many bytes are on their way to the
+        """Sends a record and returns a future for its metadata. Waits only while too many bytes are on their way to the
         loop or to the broker.
 
         The future resolves to the record's metadata, or fails with a ClientError. Errors of the call itself (the record
@@ -120,8 +120,8 @@ class Producer(Blocking[producer.Producer]):
         batch_bytes     size limit of a record batch before compression, capped at `max_request_size`
 
         The rows are written in order, after all records that were sent before. The future resolves to the metadata of
-        the first record of each batch, or fails with a ClientError. If one row cannot be encoded or is too large, none
-        of the rows is sent.
+        the first record of each batch, or fails with a ClientError. If any row cannot be encoded or is too large, no
+        rows are sent.
 
         Raises ValueError if the columns have different lengths or a row cannot be encoded. Raises RetriableError if the
         wait for the buffer or for metadata exceeds `max_block_ms`, and ClientError if a record is too large or the

@@ -1,5 +1,4 @@
-"""Reads logs of Odradek or Apache Kafka from their directories, without a broker, and even while they are being
-written.
+"""Reads Odradek or Apache Kafka logs from their directories without a broker, even while they are being written.
 
 directories   the partitions below a path, and the checkpoints that concern them
 segments      the valid segments of a partition, and the position of an offset or timestamp in them

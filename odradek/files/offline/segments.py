@@ -21,7 +21,7 @@ from odradek.protocol.batch_header import HEADER_BYTES, MAGIC, unpack_batch_head
 from odradek.system.files import pread
 
 _DIGITS = 20
-_ATTEMPTS = 10  # maximum number of attempts to list a directory from which files disappear
+_ATTEMPTS = 10  # maximum number of attempts to list a directory while files disappear from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _ends_at(segment: SegmentFile, position: int, last_offset: int) -> bool:
 
 
 def _entries(path: Path, entry: Structure) -> list[tuple[int, int]]:
-    """Reads index entries, and stops at the first entry that is not in ascending order, because Kafka preallocates its
+    """Reads index entries and stops at the first entry that is not in ascending order, because Kafka preallocates its
     indexes with zeros."""
     try:
         data = path.read_bytes()

@@ -87,8 +87,8 @@ class Transactions:
         return None
 
     def end(self, marker: Marker) -> PartitionTransaction | None:
-        """Ends a transaction. Returns None if the producer has no open transaction, which may have begun before the
-        start of the log."""
+        """Ends a transaction. Returns None if no open transaction of the producer is known, for example because the
+        transaction began before the start of the log."""
         transaction = self.open.pop(marker.producer_id, None)
         if transaction is not None:
             transaction.marker = marker

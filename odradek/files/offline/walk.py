@@ -249,7 +249,7 @@ def _announced_size(data: memoryview, at: int) -> int:
 def _after_damage(
     segment: SegmentFile, data: memoryview, position: int, next_offset: int, reason: str, on_damage: OnDamage
 ) -> int | None:
-    """Reports damage, and returns the position at which reading continues, or None at the end of the log."""
+    """Reports damage and returns the position at which reading continues, or None at the end of the log."""
     rest = segment.size_bytes - position
     if segment.is_active and may_end_a_log(data, rest):
         return None
