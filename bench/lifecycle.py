@@ -181,4 +181,4 @@ def _write_to_each(wire: Wire, names: list[str]) -> None:
     answer = wire.ask(request, PRODUCE_VERSION, ProduceResponse)
     codes = {partition.error_code for topic in answer.responses for partition in topic.partition_responses}
     if codes != {0}:
-        raise RuntimeError(f"Produce was answered with errors {codes}")
+        raise RuntimeError(f"Produce failed with errors {codes}")

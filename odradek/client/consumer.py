@@ -258,7 +258,7 @@ class Consumer(ConnectedClient):
         """Assigns exactly these partitions to the consumer. Partitions that it already reads keep their positions.
         Raises IllegalState after `subscribe`: call `unsubscribe` first."""
         if self._subscription.exists:
-            raise IllegalState("the consumer has called subscribe: call unsubscribe first")
+            raise IllegalState("topics were subscribed with subscribe: call unsubscribe first")
         requested = [TopicPartition(*partition) for partition in partitions]
         self._drop_buffered(*(self._positions.partitions - set(requested)))
         self._positions.assign(requested, has_group=self._offsets is not None)

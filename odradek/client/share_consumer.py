@@ -246,7 +246,7 @@ class ShareConsumer(ConnectedClient):
         been acknowledged, or if a transaction that is still open has acknowledged it.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
-            raise IllegalState('with share_acknowledgement_mode="implicit" the next getmany acknowledges')
+            raise IllegalState('with share_acknowledgement_mode="implicit", the next getmany acknowledges the records')
         partition = TopicPartition(record.topic, record.partition)
         for leader in self._fetcher.leaders:
             if leader.acquired.acknowledge(partition, record.offset, kind.value):

@@ -229,7 +229,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
     if flags >> 6 != 1 or flags & 0b11 or descriptor & 0b1000_1111 or descriptor >> 4 < 4:
         raise MalformedMessage("lz4: the frame has unknown flags")
     if not flags & 0x20:
-        raise MalformedMessage("lz4: the blocks of the frame depend on each other, which is not supported")
+        raise MalformedMessage("lz4: the blocks of the frame depend on one another, which is not supported")
     block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
     block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 means 64 KiB, and each further step multiplies the size by four
     position, end, max_bytes = 7 + (8 if content_size else 0), len(data), 0

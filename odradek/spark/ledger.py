@@ -225,7 +225,7 @@ async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, 
         while not await _is_read(consumer, ends):
             if time.monotonic() > gives_up_at:
                 raise RetriableError(
-                    f"{LEDGER_TOPIC} cannot be read to its end, because a transaction in it stays open"
+                    f"{LEDGER_TOPIC} cannot be read to its end, because a transaction in it remains open"
                 )
             for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                 for record in records:

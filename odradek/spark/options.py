@@ -174,7 +174,7 @@ class SourceOptions:
         for name in _of(_ENDING if is_stream else _OF_STREAMS, given):
             if is_stream:
                 raise OptionError(f"the option {name} cannot be used with a stream, which has no end")
-            _log.warning("the option %s has no meaning for a batch, and is ignored", name)
+            _log.warning("the option %s has no effect on a batch, and is ignored", name)
         chosen = TopicChoice.read(given)
         if chosen is None:
             raise OptionError("one of the options subscribe, subscribePattern and assign must be set")

@@ -172,7 +172,7 @@ def test_a_call_that_the_state_does_not_allow_raises_an_error(bootstrap: str, to
             consumer.subscribe([topic])
     with (
         member(bootstrap, topic, group="mistakes") as subscribed,
-        pytest.raises(IllegalState, match="has called subscribe"),
+        pytest.raises(IllegalState, match="subscribed with subscribe"),
     ):
         subscribed.assign([partition])
 

@@ -60,7 +60,7 @@ RUNNING = 3  # Kafka's number for the broker state RUNNING
 QUOTAS = {
     "producer_byte_rate": ("produce", "byte_rate", "Bytes of Produce requests per second"),
     "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of responses to Fetch requests per second"),
-    "request_percentage": ("request", "request_time", "Time that requests take, in percent of a thread"),
+    "request_percentage": ("request", "request_time", "Time that requests take, as a percentage of one thread"),
     "controller_mutation_rate": (
         "controllermutation",
         "mutation_rate",

@@ -73,8 +73,8 @@ def bind_pages(config: BrokerConfig) -> socket.socket | None:
         if "odradek.http.port" not in config.given_settings:
             return bind(host, ANY_FREE_PORT)
         raise CannotStart(
-            f"port {port} for the page, metrics and health is taken, maybe by another broker: choose another port with"
-            " --http-port or odradek.http.port; 0 takes any free port, -1 switches HTTP off"
+            f"port {port} for the page, metrics and health is taken, possibly by another broker: choose another port"
+            " with --http-port or odradek.http.port; 0 takes any free port, -1 switches HTTP off"
         ) from None
 
 

@@ -31,7 +31,7 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
         where = f"{listener.host or '*'}:{listener.port}"
         if error.errno == errno.EADDRINUSE:
             raise CannotStart(
-                f"port {listener.port} is taken ({where}), maybe by another broker: choose another port with"
+                f"port {listener.port} is taken ({where}), possibly by another broker: choose another port with"
                 " --port or `listeners`; --port 0 takes any free port"
             ) from None
         raise CannotStart(f"cannot listen on {where}: {error.strerror}") from None

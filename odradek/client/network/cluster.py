@@ -424,7 +424,7 @@ class Cluster:
         """Returns the connection to this broker, opening it if necessary. Raises RetriableError."""
         node = self._nodes.get(node_id)
         if node is None:
-            raise RetriableError(f"the metadata has no broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
+            raise RetriableError(f"the metadata contains no broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
         try:
             return await self._connect(node.host, node.port, channel)
         except RetriableError as error:

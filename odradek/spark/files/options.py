@@ -176,7 +176,7 @@ class FileOptions:
         require_known(options, _KNOWN)
         unknown = [name for name in given if name.startswith("kafka.") and name not in _KNOWN_KAFKA]
         if unknown:
-            raise OptionError(f"with path, no broker is used, so these options have no meaning: {', '.join(unknown)}")
+            raise OptionError(f"with path, no broker is used, so these options have no effect: {', '.join(unknown)}")
         starting, ending = bounds(given, is_stream=False)
         return cls(
             path=given[PATH],

@@ -188,8 +188,8 @@ class DirectoryExport:
         start, end = chunk.start_offset, chunk.end_offset
         if found is None or self._end(found) < end:
             raise ExportError(
-                f"an export of {chunk.topic}-{chunk.partition} up to offset {end} was begun, but the log no longer"
-                " reaches this offset: finish the export where it was begun, or export into another directory"
+                f"an export of {chunk.topic}-{chunk.partition} up to offset {end} was started, but the log no longer"
+                " reaches this offset: finish the export where it was started, or export into another directory"
             )
         if found.start_offset > start and self._options.fail_on_data_loss:
             raise ExportError(

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     options.offset = starts[0] if starts else "beginning"
     options.until_ms = until[0] if until else None
     if len(starts) > 1 or len(until) > 1:
-        raise ValueError("give at most one --offset where reading begins, and one e@MS where it stops")
+        raise ValueError("give at most one --offset at which to begin, and one e@MS at which to stop")
     if options.group is None and options.offset == "stored":
         raise ValueError("--offset stored needs a --group")
     is_placed = options.partition is not None or options.offset not in ("beginning", "end", "stored") or until

@@ -35,7 +35,7 @@ GROUPS_AT_A_TIME = 50
 
 def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> None:
     parser.add_argument("names", nargs=1, metavar="GROUP", help="the group; it must have no members")
-    add_list(parser, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this topic, or only these of its partitions")
+    add_list(parser, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this topic, or only these partitions of it")
     parser.add_argument("--all-topics", action="store_true", help="all topics for which the group has offsets")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="move to the first record")
@@ -161,7 +161,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             action="append",
             required=True,
             metavar="TOPIC[:0,1]",
-            help="the topic, or only these of its partitions; may be repeated",
+            help="the topic, or only these partitions of it; may be repeated",
         )
 
 

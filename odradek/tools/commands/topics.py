@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             nargs="*",
             type=pattern,
             metavar="PATTERN",
-            help="only topics whose whole name matches one of these regular expressions; default: all",
+            help="only topics whose complete name matches one of these regular expressions; default: all",
         )
     with actions.add(
         "describe",
@@ -48,7 +48,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="the number of partitions; default: num.partitions of the broker",
         )
         creating.add_argument(
-            "--replication-factor", type=int, metavar="N", help="the number of replicas; default: that of the broker"
+            "--replication-factor",
+            type=int,
+            metavar="N",
+            help="the number of replicas; default: default.replication.factor of the broker",
         )
         add_list(creating, "--config", type=setting, metavar="NAME=VALUE", help="a setting of the topic")
         creating.add_argument("--if-not-exists", action="store_true", help="succeed even if the topic exists")

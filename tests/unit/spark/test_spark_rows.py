@@ -268,7 +268,7 @@ def test_a_key_that_would_not_be_heeded_is_refused(options: dict[str, str], is_s
 
 def test_a_batch_warns_about_options_that_apply_only_to_streams(caplog: pytest.LogCaptureFixture) -> None:
     SourceOptions.read(SERVERS | {"subscribe": "a", "maxTriggerDelay": "1s"}, is_stream=False)
-    assert "maxTriggerDelay has no meaning for a batch" in caplog.text
+    assert "maxTriggerDelay has no effect on a batch" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "failed after CONCURRENT_TRANSACTIONS, and then were fenced (IBM/sarama#2915)",
     ),
     "aborted-tail": Behaviour(
-        "reaches the end of the partition without a record",
+        "reaches the end of the partition without receiving a record",
         "stopped at a batch that had only aborted and control records (tulios/kafkajs#1256)",
     ),
     "lone-marker": Behaviour(

@@ -300,7 +300,7 @@ WORDS: Mapping[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
     ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is not in the log: it is below the log start offset, or above the"
     " high watermark.",
-    ErrorCode.POLICY_VIOLATION: "The cleanup.policy of the topic lacks delete, so its records stay.",
+    ErrorCode.POLICY_VIOLATION: "The cleanup.policy of the topic lacks delete, so its records cannot be deleted.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "This is an internal topic.",
     ErrorCode.TOPIC_DELETION_DISABLED: "The broker's delete.topic.enable is false.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",

@@ -198,7 +198,7 @@ class Authentication:
         header, position = read_request_header(frame)
         token = decode(SaslAuthenticateRequest, header.api_version, bytes(frame), position).auth_bytes
         if self._exchange is None:
-            return self._hang_up("the client requested a re-authentication with another mechanism than before")
+            return self._hang_up("the client requested a re-authentication with a different mechanism than before")
         match self._verdict(bytes(token), now_ms):
             case Challenge(answer):
                 return Answer(_chunks(header, SaslAuthenticateResponse(error_message="", auth_bytes=answer)))
@@ -217,7 +217,7 @@ class Authentication:
 
     def _judge_raw(self, frame: Buffer, now_ms: int) -> Reaction:
         if self._exchange is None:
-            return self._hang_up("the client requested a re-authentication with another mechanism than before")
+            return self._hang_up("the client requested a re-authentication with a different mechanism than before")
         match self._verdict(bytes(frame), now_ms):
             case Challenge(answer):
                 return Answer([TOKEN_LENGTH.pack(len(answer)), answer])

@@ -39,7 +39,7 @@ NODES: Final = "a driver that moves leaders, or that edits answers"
 # fmt: off
 RULES = (
     ProtocolRule("FET.1", M, "ListOffsets has the same isolation level as the consumer's Fetch",
-        "a ListOffsets, not for the earliest offset, on a connection that has fetched"),
+        "a ListOffsets for any offset but the earliest, on a connection that has fetched"),
     undecided("FET.2", M,
         "The consumer delivers no record of an aborted transaction, and every committed record", DRIVER),
     ProtocolRule("FET.3", M, "Control batches move the position forward even if no records follow them",

@@ -62,7 +62,7 @@ RULES = (
     ProtocolRule("IDM.1", M, "The first batch of a partition under a producer id and epoch has sequence 0",
         "a first batch of a producer id whose InitProducerId is in the recording"),
     ProtocolRule("IDM.2", L,
-        "The next base sequence is last + count, and 0 after 2^31 - 1; no sequence is used for other records again",
+        "The next base sequence is last + count, and 0 after 2^31 - 1; no sequence is reused for other records",
         "a second batch"),
     ProtocolRule("IDM.3", L, "A retry has the same sequence, the same count and the same records",
         "a batch that is sent again"),

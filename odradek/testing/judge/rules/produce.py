@@ -27,7 +27,7 @@ RULES = (
     ProtocolRule("PRD.2", M,
         "Batches are compressed with zstd only in Produce v7 and later", "a batch that is compressed with zstd"),
     ProtocolRule("PRD.3", M,
-        "No batch has the control bit; a batch has the transactional bit exactly if it is part of a transaction",
+        "No batch has the control bit; a batch has the transactional bit if and only if it is part of a transaction",
         "a Produce"),
     ProtocolRule("PRD.4", M, "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
     ProtocolRule("PRD.5", S, "The client does not keep sending a batch after MESSAGE_TOO_LARGE",

@@ -47,7 +47,7 @@ RULES = (
         "After SHARE_SESSION_NOT_FOUND or INVALID_SHARE_SESSION_EPOCH the client opens a new session",
         "a request after SHARE_SESSION_NOT_FOUND or INVALID_SHARE_SESSION_EPOCH"),
     ProtocolRule("SHR.4", M,
-        "Acknowledgement batches ascend without overlap; types are 0 to 3 (4 from v2), one in all or one per offset",
+        "Acknowledgement batches ascend without overlap; types are 0 to 3 (4 from v2), one per batch or one per offset",
         "a request with acknowledgements"),
     ProtocolRule("SHR.5", M, "A member acknowledges only records that it has acquired and not acknowledged yet",
         "a request with acknowledgements, from a member whose acquisitions are in the recording"),

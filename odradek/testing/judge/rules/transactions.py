@@ -70,7 +70,7 @@ RULES = (
     ProtocolRule("TXN.10", M, "If the response to EndTxn is lost, the client repeats EndTxn with the same result",
         "an EndTxn after one whose answer was lost"),
     undecided("TXN.11", M, "The client sends no EndTxn for an empty transaction, or accepts any lawful response",
-        "a driver: only the application knows where a transaction begins, and whether the producer stays usable"),
+        "a driver: only the application knows where a transaction begins, and whether the producer remains usable"),
     ProtocolRule("TXN.12", M, "TxnOffsetCommit v3+ has the consumer's member id and generation",
         "a TxnOffsetCommit v3 or later of a group that has members"),
     undecided("TXN.13", M,
