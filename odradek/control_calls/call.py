@@ -30,7 +30,7 @@ class FieldKind(Enum):
     JSON_LIST = "JSON, given once for each item of a list"
     NUMBER_OR_NUMBERS = "a whole number, or several separated by commas"
     DOCUMENT = "JSON, @FILE, or - for standard input"
-    TEXT_DOCUMENT = "a text, @FILE, or - for standard input"
+    TEXT_DOCUMENT = "text, @FILE, or - for standard input"
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,7 +358,7 @@ RACK = ControlCall(
             "rack",
             FieldKind.TEXT,
             TEXT,
-            "the name of the rack; default: the node is in no rack",
+            "the name of the rack; default: no rack",
             is_nullable=True,
             metavar="RACK",
         ),

@@ -94,7 +94,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
         if len({(message.query, message.run) for message in answered}) > 1:
-            raise SinkError("one batch has votes of several queries")
+            raise SinkError("one batch contains votes from several queries")
         sink = Sink(self._options.prefix, answered[0].query)
         of_this = (self._options.brokers.bootstrap_servers, sink.name)
         held = _sinks.setdefault(of_this, TwoPhaseSink(self._options.brokers, sink, observe=self._observe))
@@ -270,7 +270,7 @@ async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise OptionError("rows can be written only within a task of Spark")
+        raise OptionError("rows can be written only within a Spark task")
     return context
 
 

@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="end the transactions that a query left open, so that readers can continue",
         description="Commits the transactions that a query had decided to commit, and aborts the others, so that"
         " readers can continue. Use it for queries that will not be started again: a query that is restarted"
-        " recovers by itself. If the query is running, it fails once and writes its batch again.",
+        " recovers automatically. If the query is running, it fails once and writes its batch again.",
     )
     recovering.add_argument("sink", metavar="SINK", help="the name of the sink, from `odradek spark sinks`")
     recovering.add_argument(

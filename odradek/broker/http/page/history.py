@@ -238,6 +238,6 @@ def _tasks(value: Mapping[str, Any], suffix: str) -> str:
 def assigned(decoded: object) -> str:
     """Describes the assignment of a member of a classic group. Lists the partitions if the member is a consumer."""
     if not isinstance(decoded, Mapping):
-        return "an assignment in the form of its protocol"
+        return "an assignment in the protocol's own format"
     found = [f"{each['topic']}-{index}" for each in decoded["assignedPartitions"] for index in each["partitions"]]
     return ", ".join(found) or "nothing"

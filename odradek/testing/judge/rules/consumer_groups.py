@@ -44,7 +44,7 @@ RULES = (
     ProtocolRule("848.7", M, "Heartbeats and OffsetCommit v9+ have the epoch of the last response",
         "a heartbeat or a commit after an answer"),
     ProtocolRule("848.8", M, "After STALE_MEMBER_EPOCH the next commit has the current epoch",
-        "a commit after a commit that was answered STALE_MEMBER_EPOCH"),
+        "a commit after a commit that failed with STALE_MEMBER_EPOCH"),
     ProtocolRule("848.9", M, "After a member has left, it sends nothing but a new join",
         "a heartbeat with which a member leaves"),
     ProtocolRule("848.10", M,

@@ -62,7 +62,7 @@ RULES = (
     undecided("FET.13", M, "The client resets an offset only if the offset is out of range or missing", DRIVER),
     undecided("FET.14", S, "No partition starves when responses are limited in size", DRIVER),
     ProtocolRule("FET.15", S, "The client does not keep repeating a failed Fetch without a pause",
-        "a Fetch after an answer with an error of a partition"),
+        "a Fetch after an answer with a partition error"),
     undecided("FET.16", M, "A malformed batch neither crashes the client nor is skipped", NODES),
 )
 # fmt: on

@@ -31,7 +31,7 @@ RULES = (
         "a Produce"),
     ProtocolRule("PRD.4", M, "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
     ProtocolRule("PRD.5", S, "The client does not keep sending a batch after MESSAGE_TOO_LARGE",
-        "a batch that was answered MESSAGE_TOO_LARGE"),
+        "a batch that was refused with MESSAGE_TOO_LARGE"),
     undecided("PRD.6", S, "Without idempotence, records of a partition stay in order if one request is in flight",
         "a driver: traffic does not show how many requests the application allows in flight"),
     undecided("PRD.7", S,

@@ -55,7 +55,7 @@ RULES = (
     ProtocolRule("STG.7", M, "An OffsetFetch v9+ that names a member has the epoch of the last response",
         "an OffsetFetch v9+ with a member, after an answer"),
     ProtocolRule("STG.8", M, "After STALE_MEMBER_EPOCH the next commit has the current epoch",
-        "a commit after a commit that was answered STALE_MEMBER_EPOCH"),
+        "a commit after a commit that failed with STALE_MEMBER_EPOCH"),
     ProtocolRule("STG.9", M, "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
         "a heartbeat after FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID"),
     ProtocolRule("STG.10", M, "After a member has left, it sends nothing but a new join",

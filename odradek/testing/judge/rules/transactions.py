@@ -59,13 +59,13 @@ RULES = (
     ProtocolRule("TXN.5", M, "The client does not commit a transaction if one of its batches failed",
         "an EndTxn(commit) after a Produce of the transaction"),
     ProtocolRule("TXN.6", M, "After PRODUCER_FENCED no request has that producer id and epoch, except to abort",
-        "an answer PRODUCER_FENCED"),
+        "an answer with PRODUCER_FENCED"),
     ProtocolRule("TXN.7", M, "After INVALID_PRODUCER_EPOCH on Produce the client does not commit the transaction",
         "an EndTxn or InitProducerId after INVALID_PRODUCER_EPOCH"),
     ProtocolRule("TXN.8", M,
         "After CONCURRENT_TRANSACTIONS the client repeats the request before it commits the transaction",
         "a repeat of the refused request after CONCURRENT_TRANSACTIONS, or a commit"),
-    ProtocolRule("TXN.9", M, "After an error of the coordinator EndTxn requests the same result again",
+    ProtocolRule("TXN.9", M, "After a coordinator error, EndTxn requests the same result again",
         "an EndTxn after one that was answered with a coordinator error"),
     ProtocolRule("TXN.10", M, "If the response to EndTxn is lost, the client repeats EndTxn with the same result",
         "an EndTxn after one whose answer was lost"),
@@ -78,12 +78,12 @@ RULES = (
         "a driver: traffic to the coordinator does not show whether the consumer is read_committed"),
     ProtocolRule("TXN.14", S,
         "INVALID_TRANSACTION_TIMEOUT is fatal: the client does not repeat InitProducerId in a loop",
-        "an answer INVALID_TRANSACTION_TIMEOUT"),
+        "an answer with INVALID_TRANSACTION_TIMEOUT"),
     ProtocolRule("TXN.15", M, "No batch of an aborted transaction arrives after the response to EndTxn(abort)",
         "a Produce after an EndTxn(abort) whose answer gave a new epoch"),
     ProtocolRule("TXN.16", S,
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED is fatal; INVALID_PRODUCER_ID_MAPPING leads to InitProducerId",
-        "an answer TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_PRODUCER_ID_MAPPING"),
+        "an answer with TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_PRODUCER_ID_MAPPING"),
     ProtocolRule("TXN.17", S, "The client waits before it retries a transactional request",
         "a retry after CONCURRENT_TRANSACTIONS or a coordinator error"),
 )
@@ -235,7 +235,7 @@ def _check_abandoned(exchange: Exchange, errors: RetriableErrors, scene: Scene) 
         if not is_end and not is_exclusive:
             continue
         if code == CONCURRENT and not is_abort(exchange) and knows_response(exchange, refused):
-            why = f"the client sends {api.kafka_name} after {key[0].kafka_name} was answered CONCURRENT_TRANSACTIONS"
+            why = f"the client sends {api.kafka_name} after {key[0].kafka_name} failed with CONCURRENT_TRANSACTIONS"
             scene.record_broken("TXN.8", exchange, why, refused)
         if is_end or knows_response(exchange, refused):
             del errors.open[key]
@@ -397,13 +397,13 @@ def on_end_txn(exchange: Exchange, scene: Scene) -> None:
     open_ = scene.state(OngoingTransaction, request.transactional_id, request.producer_id, request.producer_epoch)
     flying = [each for each in open_.unanswered_batches.values() if each.connection.closed_us is None]
     if open_.last_produce is not None:
-        why = f"{len(flying)} batches of the transaction are not answered yet"
+        why = f"{len(flying)} batches of the transaction have not been answered yet"
         scene.decide("TXN.4", not flying, exchange, why, *flying)
         if request.committed:
             known_failures = [each for each in open_.failed_batches.values() if knows_response(exchange, each)]
             scene.decide("TXN.5", not known_failures, exchange, "a batch of the transaction failed", *known_failures)
     if open_.invalid_epoch is not None and knows_response(exchange, open_.invalid_epoch):
-        why = "the client commits after a batch was answered INVALID_PRODUCER_EPOCH"
+        why = "the client commits after a batch failed with INVALID_PRODUCER_EPOCH"
         scene.decide("TXN.7", not request.committed, exchange, why, open_.invalid_epoch)
     open_.invalid_epoch = None
     before = open_.end_txn

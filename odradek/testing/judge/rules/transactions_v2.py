@@ -36,8 +36,8 @@ RULES = (
         "a first batch with an epoch that an answer to EndTxn contained"),
     ProtocolRule("TV2.4", M, "After TRANSACTION_ABORTABLE the client aborts the transaction",
         "an EndTxn after TRANSACTION_ABORTABLE"),
-    ProtocolRule("TV2.5", M, "If an abort is answered TRANSACTION_ABORTABLE, the client does not abort again in a loop",
-        "an answer TRANSACTION_ABORTABLE to EndTxn(abort)"),
+    ProtocolRule("TV2.5", M, "If an abort fails with TRANSACTION_ABORTABLE, the client does not abort again in a loop",
+        "an answer with TRANSACTION_ABORTABLE to EndTxn(abort)"),
     ProtocolRule("TV2.6", M, "A repeated EndTxn has the epoch of the first attempt",
         "an EndTxn v5 after one whose answer was lost"),
     undecided("TV2.7", M,
@@ -172,7 +172,7 @@ def on_end_txn(exchange: Exchange, scene: Scene) -> None:
         elif transaction.refused_aborts > MAX_REPEATS:
             times = transaction.refused_aborts
             scene.record_broken(
-                "TV2.5", exchange, f"the client aborts again after {times} answers TRANSACTION_ABORTABLE", abortable
+                "TV2.5", exchange, f"the client aborts again after {times} TRANSACTION_ABORTABLE answers", abortable
             )
     before = judged.end_txn
     is_repeated = before is not None and before.is_lost and transaction.first_produce is None and exchange.version >= 5

@@ -27,7 +27,7 @@ RULES = (
         "ApiVersions is the first request of a connection, apart from a SASL login", "a connection"),
     ProtocolRule("VER.2", M,
         "After UNSUPPORTED_VERSION the client sends ApiVersions again, with a version that the node supports",
-        "an ApiVersions after one that was answered UNSUPPORTED_VERSION"),
+        "an ApiVersions after one that failed with UNSUPPORTED_VERSION"),
     ProtocolRule("VER.3", M, "Every request has a version that the connection's node advertised",
         "a request after an answer to ApiVersions that the client had received"),
     ProtocolRule("VER.4", M, "Software name and version match the allowed pattern", "ApiVersions v3 or later"),
