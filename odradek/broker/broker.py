@@ -83,7 +83,7 @@ class Broker:
     """
 
     cluster_id: str
-    bound: tuple[Listener, ...]  # the listeners with their actual ports, and with a host that clients can connect to
+    bound: tuple[Listener, ...]  # the listeners with their actual ports and a host that clients can connect to
     advertised_listeners: tuple[Listener, ...]  # the addresses that the broker sends to clients
     log_directory: LogDirectory
     metadata: ClusterMetadata
@@ -338,7 +338,7 @@ class Broker:
 
     def flush_appends(self) -> None:
         """Writes the appended batches now instead of at the end of this turn of the loop, so that the files contain
-        everything that the logs contain."""
+        everything in the logs."""
         self._flush.flush()
 
     def has_started(self, coordinator: str) -> bool:

@@ -35,7 +35,7 @@ CREATION_RATE = "max.connection.creation.rate"
 class ClientLimits:
     """Applies the quotas and limits of the current configuration.
 
-    `metering` measures the usage of clients. It is None until a client quota is configured for the first time.
+    `metering` measures client usage. It is None until a client quota is configured for the first time.
     """
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], admissions: Admissions) -> None:
@@ -75,7 +75,7 @@ class ClientLimits:
                 return
             try:
                 self.admissions.set_limits(outcome.result())
-            except CannotStart as error:  # cannot happen at startup, which has checked these settings
+            except CannotStart as error:  # cannot happen at startup, when these settings have already been checked
                 log.warning("the limits on connections were not changed: %s", error)
 
         if names_hosts(config):

@@ -184,7 +184,7 @@ async def _serve(
         serving = await _recorded(config, loop, recorder, prepare)
     # Objects that were created at startup stay alive, so the garbage collector need not visit them again. Requests
     # leave no reference cycles behind, except after errors. With the default threshold of 700 objects, searching for
-    # cycles took a tenth of the time of a Produce.
+    # cycles took a tenth of a Produce request's time.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()

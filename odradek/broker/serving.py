@@ -106,7 +106,7 @@ class ServingBroker:
         broker = self.broker
         config = broker.config
         # Opening the directory removes its mark of a clean shutdown. The settings and ports are checked first, so that
-        # a wrong setting or a port in use does not remove the mark.
+        # an invalid setting or a port in use does not remove the mark.
         sasl = self._sasl_listeners()
         async with AsyncExitStack() as undo:
             sockets = {one.name: undo.enter_context(bind_listener(one, config)) for one in config.serving}

@@ -1,4 +1,4 @@
-"""Bit fields in which responses list the operations that a client may perform. Bit n represents the operation with
+"""Bit fields in responses that list the operations that a client may perform. Bit n represents the operation with
 number n."""
 
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ from odradek.protocol.struct import Message
 
 
 class Audit(Enum):
-    """The audit mode of an authorization decision. It determines which results are logged, and at which level
+    """The audit mode of an authorization decision. It determines which results are logged and at what level
     (docs/spec/security.md#s5-1, 150)."""
 
     __hash__ = object.__hash__  # Enum's own hash is slow, because it is computed in Python from the name

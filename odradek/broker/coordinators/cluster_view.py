@@ -47,7 +47,7 @@ class ImageView:
         self._image = image
         self._broker_setting = broker_setting
         self._views: dict[bytes, TopicView] = {}  # by topic id; cached because every heartbeat needs its group's topics
-        # The topics version and the broker racks from which the views were created.
+        # The topics version and the broker racks that the views were created from.
         self._views_of: tuple[int, list[str | None]] | None = None
         self._searches = TopicSearches(lambda: (image.topics_version, image.topics))
         self._targets = TargetComputations() if targets is None else targets
@@ -119,7 +119,7 @@ class ImageView:
 
     def _create_view(self, topic: TopicImage) -> TopicView:
         racks = {number: broker.rack for number, broker in self._image.brokers.items() if broker.rack is not None}
-        if not racks:  # the usual case, in which no broker has a rack
+        if not racks:  # the common case: no broker has a rack
             return TopicView(topic.name, topic.topic_id, ((),) * len(topic.partitions))
         return TopicView(
             topic.name,

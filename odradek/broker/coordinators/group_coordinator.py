@@ -212,7 +212,7 @@ class GroupCoordinator:
         return self._member_id(f"{name}-{hex_text(self._new_uuid())}")
 
     def plain_member_id(self) -> str:
-        """Creates the member id of a consumer-group member that joins without a member id."""
+        """Creates the member id for a consumer-group member that joins without one."""
         return self._member_id(urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii"))
 
     # Background work.

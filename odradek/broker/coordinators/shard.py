@@ -178,7 +178,7 @@ class Shard(Generic[C]):
                 return parked
             response = finish(outcome.response)
             must_sync = outcome.must_sync or (producer is not None and producer.must_sync)
-            if self._log.is_durable(must_sync=must_sync):  # the usual case, which needs no Deferred
+            if self._log.is_durable(must_sync=must_sync):  # the common case, which needs no Deferred
                 self._send_answers(outcome)
                 return response
             answer: Deferred[R] = Deferred()
@@ -187,7 +187,7 @@ class Shard(Generic[C]):
             return answer.outcome() if answer.is_done else answer
 
     def follow_up(self, turn: Callable[[], None]) -> None:
-        """Runs a turn after the current turn has ended, or immediately if no turn is running."""
+        """Runs a turn after the current one, or immediately if no turn is running."""
         self._follow_ups.add(turn)
 
     def submit_maintenance(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
@@ -323,7 +323,7 @@ class Shard(Generic[C]):
         """Encodes records as a batch. Also returns the batch's header if it can be determined without parsing the
         batch."""
         form = self._format
-        if producer is None and form.compression is Compression.NONE:  # the usual case
+        if producer is None and form.compression is Compression.NONE:  # the common case
             if len(records) == 1:
                 record = records[0]
                 key, value = form.encode(record)
@@ -456,7 +456,7 @@ class ArmedTimer:
 
 
 class FollowUps:
-    """A queue of turns that are caused by another turn, for instance the end of a transaction after its last marker.
+    """A queue of turns that are caused by another turn, for instance to complete a transaction after its last marker.
     The queue prevents a turn from running inside another turn (ADR 13). The current turn is a `with` block. When the
     block ends, the queued turns run in the order in which they were added, including turns that are added while they
     run."""
@@ -470,7 +470,7 @@ class FollowUps:
         self._turns: deque[Callable[[], None]] | None = None  # created when needed; an empty deque takes 0.7 KiB
 
     def add(self, turn: Callable[[], None]) -> None:
-        """Runs a turn after the current turn has ended, or immediately if no turn is running."""
+        """Runs a turn after the current one, or immediately if no turn is running."""
         if self._turns is None:
             self._turns = deque()
         self._turns.append(turn)

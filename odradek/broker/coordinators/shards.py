@@ -43,7 +43,7 @@ class Shards(Generic[C, L]):
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         loaded: Callable[[Shard[C]], object],
     ) -> None:
-        """Creates an empty collection of shards, to which `open` adds the shards of the topic.
+        """Creates an empty collection of shards. `open` adds the topic's shards.
 
         keys                   the kind of objects that the partitions coordinate, for log messages
         usual_partition_count  the number of partitions to assume while the topic does not exist

@@ -46,8 +46,8 @@ class TargetComputations:
         self._is_running = False
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """Registers a callback, which is called with the group's id and the result when a computation finishes for
-        which `compute` returned None."""
+        """Registers a callback for computations whose `compute` call returned None. The callback receives the group's
+        id and the result when a computation finishes."""
         self._notify = notify
 
     def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:

@@ -116,8 +116,8 @@ class TopicSearches:
         self._costly: dict[str, None] = {}
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers a callback, which is called with the group's id when a search finishes for which `find` returned
-        None."""
+        """Registers a callback for searches whose `find` call returned None. The callback receives the group's id when
+        a search finishes."""
         self._notify = notify
 
     def check_cost(self, regex: str) -> None:

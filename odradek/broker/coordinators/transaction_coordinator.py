@@ -350,7 +350,7 @@ class TransactionCoordinator:
                 self._deleted_while_loading[index].add(topic)
                 continue
             if not shard.read_state(lambda core: core.open_count):
-                continue  # the usual case, in which nothing has to wait for the disk
+                continue  # the common case: nothing has to wait for the disk
             try:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:

@@ -313,7 +313,7 @@ class LocalMarkerWriter:
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
             # A marker without partitions comes from an external coordinator. It makes the leaders of share partitions
-            # read their state again.
+            # re-read their state.
             if not marker.partitions:
                 self._share_groups.reread_states(_transaction_end_of(marker))
             for each in marker.partitions:
@@ -325,7 +325,7 @@ class LocalMarkerWriter:
                 log = partition.log
                 if (marker.must_sync or log.needs_sync) and log.synced_offset < log.log_end_offset:
                     waiting.append((len(results), partition))
-                else:  # the usual case
+                else:  # the common case
                     codes[each] = ErrorCode.NONE
             results.append(codes)
         if waiting:
@@ -393,9 +393,9 @@ def _when_durable(
     waiting: Sequence[tuple[int, Partition]],
     then: OnWritten,
 ) -> None:
-    """Calls `then` when every marker that waits for a sync is durable or has failed.
+    """Calls `then` when every marker waiting for a sync is durable or has failed.
 
-    waiting  the index of a marker and a partition to which it was appended, for each marker that waits
+    waiting  the index of a marker and a partition to which it was appended, for each marker waiting for a sync
     """
     missing = len(waiting)
 

@@ -60,7 +60,7 @@ class UnverifiedBatch:
 
 
 VerificationResult = VerificationGuard | KafkaError | None
-"""The guard with which to append the batch, or the error that refuses the batch. None if no guard is needed."""
+"""The guard to use when appending the batch, or the error that refuses the batch. None if no guard is needed."""
 
 VerificationResults = Mapping[TopicPartition, VerificationResult]
 
@@ -128,7 +128,7 @@ class Verifier:
     def verify_now(
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Returns the guard with which to append a batch, or None if no guard is needed. Raises KafkaError unless the
+        """Returns the guard to use when appending a batch, or None if no guard is needed. Raises KafkaError unless the
         coordinator confirms the batch immediately. After an error, the caller uses `verify`, which calls the
         coordinator again and determines the precise error."""
         is_enabled = self.settings.transaction_partition_verification_enable

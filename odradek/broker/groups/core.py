@@ -297,7 +297,7 @@ class GroupCore:
     def internal_topics_created(
         self, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
     ) -> Outcome[bool]:
-        """Handles the end of an attempt to create a streams group's internal topics. `failures` contains the error
+        """Handles the result of an attempt to create a streams group's internal topics. `failures` contains the error
         messages by topic."""
         from odradek.broker.groups.streams.lifecycle import creation_ended
 
@@ -492,8 +492,8 @@ class GroupCore:
         return Outcome(records=records, timers=timers, may_split=True, counted=counted)
 
     def expires_ms(self) -> int | None:
-        """Returns the earliest time at which `expire` can have something to remove. Returns 0 if a group can be removed
-        now, or None if nothing will expire."""
+        """Returns the earliest time at which `expire` could remove something. Returns 0 if a group can be removed now,
+        or None if nothing will expire."""
         found: int | None = None
         for group_id, group in self.registry.groups.items():
             if group.keeps_offsets:
@@ -522,8 +522,8 @@ class GroupCore:
         """Checks that the committer may commit. Returns the group to create, if it does not exist yet, and the timers
         to restart. Raises KafkaError if the commit is refused.
 
-        An existing group decides in its `check_offset_commit`. If the group does not exist, a commit with a generation
-        is refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
+        For an existing group, its `check_offset_commit` decides. If the group does not exist, a commit with a
+        generation is refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
 
         has_group_id_not_found  True if the request's version has the error GROUP_ID_NOT_FOUND
         """

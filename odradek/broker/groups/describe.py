@@ -60,8 +60,8 @@ def describe_classic(group: ClassicGroup) -> DescribedGroup:
 
 
 def describe_missing(group_id: str, version: int, reason: str) -> DescribedGroup:
-    """Describes a group that does not exist or is not a classic group. Its state is reported as Dead. Version 6 and
-    later of the response also contain GROUP_ID_NOT_FOUND and the reason."""
+    """Describes a group that does not exist or is not a classic group. Its state is reported as Dead. Response versions
+    6 and later also contain GROUP_ID_NOT_FOUND and the reason."""
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if version >= FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND.value

@@ -64,8 +64,8 @@ class Offsets:
     def replay(
         self, group_id: str, position: Position, value: OffsetCommitValue | None, record_offset: int, producer_id: int
     ) -> None:
-        """Applies an offset record. `producer_id` is -1 outside of transactions. A tombstone removes the committed
-        offset and all pending offsets of the position."""
+        """Applies an offset record. `producer_id` is -1 outside transactions. A tombstone removes the committed offset
+        and all pending offsets of the position."""
         if value is None:
             self._remove(group_id, position)
             return

@@ -135,8 +135,8 @@ class Cluster:
 
     @asynccontextmanager
     async def change(self) -> AsyncIterator[None]:
-        """Lets only one call at a time change the cluster. Raises Problem if the cluster was removed while the call
-        waited for its turn."""
+        """Allows only one call at a time to change the cluster. Raises Problem if the cluster was removed while the
+        call waited for its turn."""
         async with self.changing:
             self.require_there()
             yield

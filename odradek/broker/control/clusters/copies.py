@@ -1,5 +1,5 @@
-"""Directories of clusters, and consistent copies of these directories. The copies are written in threads, so that other
-clusters can respond in the meantime."""
+"""Cluster directories, and consistent copies of them. The copies are written in threads, so that other clusters can
+respond in the meantime."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Release:
 
     name      the value of `emulate` in a request, such as 4.0
     kafka     the full version
-    defaults  default values of settings for which the release and this broker have different defaults
+    defaults  default values of the settings whose defaults differ between the release and this broker
     """
 
     name: str

@@ -60,8 +60,7 @@ class Faults:
         self.install()
 
     def detach(self) -> None:
-        """Lets held requests continue, so that they are answered or disconnected. Must be called before the broker
-        stops."""
+        """Resumes held requests, so that they are answered or disconnected. Must be called before the broker stops."""
         self._serving = self._nodes = None
         self.rules.holds.end()
 
@@ -82,7 +81,7 @@ class Faults:
         return list(parsed.values())
 
     def record_call(self, method: str, path: str, body: object) -> None:
-        """Records a call of the control interface before it takes effect, with the number of waiters at each hold."""
+        """Records a call to the control interface before it takes effect, with the number of waiters at each hold."""
         for recorder in self.recorders:
             recorder.record_event(
                 {"called": {"method": method, "path": path, "body": body, "holds": self.rules.holds.counts()}}
@@ -91,7 +90,7 @@ class Faults:
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
         """Makes the cluster send odd responses, which the protocol allows but Kafka rarely sends.
 
-        seed     the seed of the random decisions; 0 ends the odd responses
+        seed     the seed for the random decisions; 0 turns odd responses off
         percent  for each oddity, the percentage of cases in which it is applied
         """
         if self.odd is not None:

@@ -150,7 +150,7 @@ class FaultyMarkers:
         if not self._rules.by_name and not self._held and not self._released:
             self._plain.write(markers, then)
             return
-        # errors from rules, to which the writer's results are added
+        # errors from rules; the writer's results are added to them
         outcomes: list[dict[TopicPartition, ErrorCode]] = []
         passed: list[TxnMarker] = []
         for number, marker in enumerate(markers):

@@ -121,7 +121,7 @@ class Rule:
     matched: int = 0
     hits: int = 0
     may_be_unused: bool = False
-    failed_edits: int = 0  # number of responses to which the edits could not be applied
+    failed_edits: int = 0  # number of responses that the edits could not be applied to
     edit_failure: str | None = None  # reason why the edits could not be applied to the last of these responses
 
     def may_match(self, api: ApiKey, version: int) -> bool:
@@ -182,7 +182,7 @@ class Rule:
         return self.match.get("topic", topic) == topic and self.match.get("partition", partition) == partition
 
     def record_failed_edit(self, why: str) -> None:
-        """Takes back a hit, because the edits could not be applied to the response."""
+        """Subtracts a counted hit, because the edits could not be applied to the response."""
         self.hits -= 1
         self.failed_edits += 1
         self.edit_failure = why
@@ -220,7 +220,7 @@ class Holds:
         *,
         is_repeated_at_start: bool = False,
     ) -> None:
-        """Registers a request, marker or step that waits at this point. Calls `resume` when the hold is released or the
+        """Registers a request, marker or step waiting at this point. Calls `resume` when the hold is released or the
         broker stops.
 
         is_repeated_at_start  whether the broker repeats this step after a restart, because the step is recorded in its
@@ -357,13 +357,14 @@ class Rules:
         return False
 
     def record_failed_edit(self, action: Action, why: str) -> None:
-        """Takes back the hit of the rule with this action, because its edits could not be applied to the response."""
+        """Subtracts the counted hit of the rule with this action, because its edits could not be applied to the
+        response."""
         for rule in self.by_name.values():
             if rule.do is action:
                 rule.record_failed_edit(why)
 
     def places(self, occurrence: Occurrence, action: Action) -> set[tuple[str, int | None]]:
-        """Returns the partitions of a request to which an action applies."""
+        """Returns the partitions of a request that an action applies to."""
         topics = {rule.match.get("topic") for rule in self.by_name.values() if rule.do is action} - {None}
         numbers = action.partitions or ()
         return {

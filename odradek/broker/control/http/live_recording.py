@@ -1,7 +1,7 @@
 """Streams a recording over HTTP while it is being made, for a judge running in a separate process.
 
 Nothing is recorded without a reader. At most MAX_UNREAD_BYTES are buffered for a reader. If the reader is too slow, the
-stream reports this and ends, because a gap in the recording would make the judge accuse clients wrongly.
+stream reports this and ends, because a gap in the recording would make the judge wrongly accuse clients.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ class Routes:
         return {"ttl_s": cluster.ttl_s}
 
     async def stop_node(self, request: web.Request, found: SentFields) -> object:
-        """Stops a node. `{"clean": false}` kills it, which the metadata shows only after the broker session timeout."""
+        """Stops a node. `{"clean": false}` kills it; the metadata shows this only after the broker session timeout."""
         is_clean = found.is_set("clean", default=True)
         cluster = self._clusters.require_own(request.match_info["id"])
         async with cluster.change():

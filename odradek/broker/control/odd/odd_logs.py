@@ -1,4 +1,4 @@
-"""Makes the logs and producer ids of a cluster odd. Odd records are appended by the same code as all other records."""
+"""Makes a cluster's logs and producer ids odd. Odd records are appended by the same code as all other records."""
 
 from __future__ import annotations
 

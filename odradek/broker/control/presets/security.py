@@ -1,4 +1,4 @@
-"""Presets in which a permission or a login ends while clients use it."""
+"""Presets in which a permission is withdrawn or a login expires while clients are using it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Presets of share groups. The presets themselves act as a member of the group. The acquisition locks of this member
-end when the clock passes their timeout.
+"""Presets of share groups. The presets themselves act as a member of the group. This member's acquisition locks expire
+when the clock passes their timeout.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Recorder:
         return node
 
     def record_event(self, about: Mapping[str, object]) -> None:
-        """Records an event that is not an exchange, such as a call of the control interface."""
+        """Records an event that is not an exchange, such as a call to the control interface."""
         if self.is_closed:
             return
         body = json.dumps(about).encode()
@@ -440,7 +440,7 @@ class RecordedConnection(ExchangeObserver):
         """Determines whether more bytes are waiting when a request is answered. The client sent these bytes before it
         received the response.
 
-        The kernel is checked at most once for the requests of one read. If it was checked often recently, and the
+        The kernel is checked at most once for the requests of one read. If it has been checked often recently, and the
         client has so far waited for each response, only this process's own buffers are examined. Bytes in the kernel
         are then read in the next turn of the event loop, and `is_sure` is False.
         """

@@ -1,7 +1,7 @@
-"""Writes the blocks of a recording to a file or to a reader. Must be called in the event loop's thread.
+"""Writes a recording's blocks to a file or to a reader. Must be called in the event loop's thread.
 
-The blocks of a file are compressed and written by one thread. To preserve the order of the entries, the event loop
-writes a block only after the entries that the thread has received but not started to write.
+A single thread compresses and writes the blocks of a file. To preserve the order of the entries, the event loop writes
+a block only after the entries that the thread has received but not started to write.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A `GroupMetadata` record stores the protocol type and name, the generation, the 
 change, and for each member its ids, client, timeouts, subscription and assignment. A restart restores these fields.
 Everything else exists only in memory and is recomputed after a restart: a group with members is STABLE, and a group
 without members is EMPTY. Members that were joining or waiting for an assignment lose their connection when the broker
-stops, and will repeat the request. For each member, only the metadata of the chosen protocol is restored.
+stops, and will resend the request. For each member, only the metadata of the chosen protocol is restored.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of the members."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
@@ -299,8 +299,8 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def choose_protocol(self) -> None:
-        """Chooses the protocol of a group whose members have not joined through a rebalance, because the group was a
-        consumer group before."""
+        """Chooses the protocol of a group whose members have not joined through a rebalance, because the group used to
+        be a consumer group."""
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 

@@ -169,7 +169,8 @@ def update_member(turn: ClassicTurn, joiner: Joiner, member: ClassicMember) -> N
 
 
 def return_static_member(turn: ClassicTurn, joiner: Joiner, old_member_id: str) -> JoinGroupResponse | None:
-    """Gives a restarted static member its previous place. Later requests with its old member id are fenced."""
+    """Gives a restarted static member its previous place in the group. Later requests with its old member id are
+    fenced."""
     group = turn.group
     old, old_leader_id = group.members[old_member_id], group.leader_id
     fenced = ErrorCode.FENCED_INSTANCE_ID

@@ -1,4 +1,4 @@
-"""A member of a classic group, and the topics to which it subscribes in its protocol metadata."""
+"""A member of a classic group, and the topics that it subscribes to in its protocol metadata."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ VERSION_BYTES = 2
 def subscribed_topics(
     protocol_type: str | None, protocol_name: str | None, members: Iterable[ClassicMember]
 ) -> frozenset[str] | None:
-    """Returns the topics to which the members subscribe.
+    """Returns the topics that the members subscribe to.
 
     Returns None if the topics are unknown because the members are not consumers, because no protocol has been chosen,
     or because the metadata of a member is not a readable subscription.

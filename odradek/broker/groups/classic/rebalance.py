@@ -115,8 +115,8 @@ def elect_leader_among_joined(group: ClassicGroup) -> bool:
 
 
 def join_response(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """Returns the JoinGroup response for a member. The leader also receives the metadata of all members, from which it
-    computes the assignment."""
+    """Returns the JoinGroup response for a member. The leader also receives the metadata of all members, so that it can
+    compute the assignment."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,

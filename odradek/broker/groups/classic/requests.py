@@ -161,7 +161,7 @@ def sync_response(group: ClassicGroup, member_id: str) -> SyncGroupResponse:
 
 
 def heartbeat_verdict(group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
-    """Returns the error code of the response to a heartbeat. Raises KafkaError if the client is not a member of the
+    """Returns the error code for the response to a heartbeat. Raises KafkaError if the client is not a member of the
     current generation; otherwise the caller restarts the member's session timer."""
     verdict = HEARTBEAT[group.state]
     if group.state is GroupState.DEAD:
@@ -238,7 +238,7 @@ def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[Non
     ]
     if len(group.members) <= registry.config.group_max_size:
         return Outcome(timers=timers)
-    # The maximum size has been lowered. A rebalance lets only that many members rejoin. Until the rebalance is
+    # The maximum size has been lowered. A rebalance allows only that many members to rejoin. Until the rebalance is
     # complete, the surplus members can still commit offsets.
     turn = ClassicTurn(group.copy(), registry.config, now_ms)
     turn.timers += timers

@@ -31,7 +31,7 @@ class GroupVerdict(Enum):
     SAME_GENERATION = auto()  # nothing has changed, so return the member's current generation
     KEEP_ASSIGNMENT = auto()  # a static member has returned; rebalance only if the chosen protocol changes
     PARK = auto()  # respond once the leader has sent the assignment
-    SUBSCRIBED_TOPICS_STAY = auto()  # delete offsets, except those of topics to which the group is subscribed
+    SUBSCRIBED_TOPICS_STAY = auto()  # delete offsets, except those of subscribed topics
 
 
 S, E, V = GroupState, ErrorCode, GroupVerdict
@@ -120,7 +120,7 @@ DELETE_GROUP: Mapping[GroupState, ErrorCode] = {
 
 
 def offset_commit_verdict(state: GroupState, *, generation: int, is_anonymous: bool, transactional: bool) -> Answer:
-    """Returns the error code or the action with which to respond to an offset commit.
+    """Returns the error code or the action for an offset commit.
 
     generation    -1 if the request has none
     is_anonymous  True if the request has neither a member id nor an instance id

@@ -21,8 +21,8 @@ R = TypeVar("R")
 
 
 class ClassicTurn:
-    """A decision that is being made. `group` is a copy that only this turn changes. The copy is discarded if the
-    records cannot be written."""
+    """A decision in progress. `group` is a copy that only this turn changes. The copy is discarded if the records
+    cannot be written."""
 
     __slots__ = ("config", "counted", "group", "now_ms", "records", "replies", "timers")
 
@@ -68,8 +68,8 @@ def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
 
 
 def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """Returns a record of the group's current state. `assignments` contains the members' assignments by member id. A
-    member that `assignments` does not contain has no assignment."""
+    """Returns a record of the group's current state. `assignments` contains the members' assignments by member id.
+    Members missing from `assignments` have no assignment."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(

@@ -81,7 +81,7 @@ class EpochGroup(ABC, Generic[M, S, T]):
 
     @abstractmethod
     def topics_of(self, member: M) -> frozenset[str]:
-        """Returns the names of the topics to which the member is subscribed, including topics that do not exist."""
+        """Returns the names of the topics that the member subscribes to, including topics that do not exist."""
 
     def subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
@@ -226,9 +226,9 @@ class EpochTurn(ABC, Generic[G, S]):
     def members_left(self) -> None:
         """Advances the epoch after members have left. If no members are left, the group needs no new target.
 
-        Therefore the target epoch of an empty group also advances. It is recorded without a computation time, so that
-        the next member that joins gets its partitions immediately. Up to Kafka 4.3, the target epoch did not advance,
-        and the next member had to wait for the assignment interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2; #s5-3, S1.
+        The target epoch of an empty group therefore also advances. It is recorded without a computation time, so that
+        the next member to join gets its partitions immediately. Up to Kafka 4.3, the target epoch did not advance, and
+        the next member had to wait for the assignment interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2; #s5-3, S1.
         """
         self.advance_epoch()
         if not self.group.members and self.registry.config.rules >= KafkaRules.KAFKA_4_4:

@@ -103,11 +103,11 @@ class Group(Protocol):
 
 
 class PreparedContent(Protocol):
-    """The decoded value of a record, as a group stores it. Only code of the group's type can read the value."""
+    """The decoded value of a record, as a group stores it. Only the group type's own code can read the value."""
 
 
 class PreparedRecord(NamedTuple):
-    """A large record that was encoded and decoded ahead of the decision that writes it.
+    """A large record that was encoded and decoded before the decision that writes it.
 
     key, value  the encoded record
     content     the decoded value, equal to the result of replaying the encoded record

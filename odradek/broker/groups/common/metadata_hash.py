@@ -1,4 +1,4 @@
-"""A hash of the topics to which a group is subscribed. When the hash changes, the partitions must be reassigned
+"""A hash of the topics that a group is subscribed to. When the hash changes, the partitions must be reassigned
 (KIP-1101).
 
 The hash is the same as Kafka's, so that a group can move between Kafka and Odradek without a rebalance.
@@ -31,7 +31,8 @@ def metadata_hash(topics: Iterable[TopicView]) -> int:
 def topic_hash(topic: TopicView) -> int:
     high, low = UUID_HALVES.unpack(topic.topic_id)
     parts = [b"\0", LONG.pack(high), LONG.pack(low), _text(topic.name), INT.pack(topic.partition_count)]
-    if not any(topic.partition_racks):  # the usual case; with thousands of partitions, the loop would take milliseconds
+    # the common case; with thousands of partitions, the loop would take milliseconds
+    if not any(topic.partition_racks):
         count = topic.partition_count
         return _digest(b"".join((*parts, struct.pack(f"<{count}i", *range(count)))))
     for partition, racks in enumerate(topic.partition_racks):

@@ -1,6 +1,6 @@
-"""The settings on which decisions about groups depend, and the outcomes of these decisions.
+"""The settings that decisions about groups depend on, and the outcomes of these decisions.
 
-An `Outcome` only describes effects. The caller appends its records, replays them, lets the core apply the rest, starts
+An `Outcome` only describes effects. The caller appends its records, replays them, has the core apply the rest, starts
 the timers and sends the replies, in this order and within one turn of the event loop. Outcomes are not frozen, because
 creating a frozen object takes three times as long, and every request to a group creates one.
 """
@@ -109,7 +109,7 @@ class StreamsConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings on which decisions depend. Each field is named after Kafka's property, with underscores instead of
+    """The settings that decisions depend on. Each field is named after Kafka's property, with underscores instead of
     dots and with the unit at the end."""
 
     group_min_session_timeout_ms: int = 6_000
@@ -144,7 +144,7 @@ class Outcome(Generic[R_co]):
     """A decision of `GroupCore`. `TransactionCore` and `StateCore` have their own outcome classes with other fields.
     The fields that all outcomes share are declared in `coordinators/shard.py::OutcomeLike`.
 
-    response      the response; None if the request waits or its response is among `replies`
+    response      the response; None if the request is waiting or its response is among `replies`
     records       the records to append and then to replay in order. Either all or none are appended, unless `may_split`
                   is set
     groups        the groups as they are after the decision, including state that is not recorded, such as waiting

@@ -1,4 +1,4 @@
-"""The groups of one `__consumer_offsets` partition by id, and the data on which decisions about them depend.
+"""The groups of one `__consumer_offsets` partition by id, and the data that decisions about them depend on.
 
 The caller provides a `ClusterView`, through which decisions read the topics and the groups' own settings.
 """

@@ -73,7 +73,7 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
         return any(member.classic is None for member in self.members.values())
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """Returns the topics to which the member is subscribed by name or by a resolved regular expression, including
+        """Returns the topics that the member subscribes to by name or by a resolved regular expression, including
         topics that do not exist."""
         resolved = self.regexes.get(member.regex) if member.regex else None
         return member.topics if resolved is None else member.topics | resolved.topics

@@ -242,7 +242,7 @@ def _same_partitions(one: Assigned, other: Assigned) -> bool:
     return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
 
 
-# Members that leave. The rules are in docs/spec/consumer-groups.md#s7.
+# Leaving the group. The rules are in docs/spec/consumer-groups.md#s7.
 
 
 def _leave(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:

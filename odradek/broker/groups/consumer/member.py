@@ -65,8 +65,8 @@ class ConsumerMember:
         return self.state is MemberState.STABLE
 
     def holds(self, topic_id: bytes, partition: int) -> bool:
-        """Returns whether the member may still be processing this partition, because the partition is assigned to the
-        member, or because the member has not yet confirmed that it gave the partition up."""
+        """Returns whether the member may still be processing this partition, either because it is assigned to the
+        member, or because the member has not yet confirmed giving it up."""
         return partition in self.assigned.get(topic_id, ()) or partition in self.revoking.get(topic_id, ())
 
 

@@ -1,4 +1,4 @@
-"""Finds or creates the member for a client that joins. Dynamic members are found by member id, and static members by
+"""Finds or creates the member for a joining client. Dynamic members are found by member id, and static members by
 instance id.
 
 Source: docs/spec/consumer-groups.md#s2-2.
@@ -18,8 +18,8 @@ from odradek.broker.groups.consumer.turn import ConsumerTurn, tombstones_of
 def joining_member(
     turn: ConsumerTurn, member_id: str, instance_id: str | None, *, speaks_classic: bool = False
 ) -> ConsumerMember:
-    """Returns the member that joins: an existing member, a replacement for a static member, or a new member that has
-    only an id. If the instance id is unused, it is not set in the returned member yet.
+    """Returns the joining member: an existing member, a replacement for a static member, or a new member that has only
+    an id. If the instance id is unused, it is not set in the returned member yet.
 
     Raises UNRELEASED_INSTANCE_ID if the instance id belongs to a member that has not left. Source:
     docs/spec/consumer-groups.md#s6, S3 to S5

@@ -25,8 +25,8 @@ class Goal:
 
     epoch       epoch of the target assignment
     target      the member's part of the target assignment
-    subscribed  ids of the topics to which the member is subscribed now; the target may not reflect them yet
-    is_taken    returns whether another member has the partition, or has not yet confirmed that it gave the partition up
+    subscribed  ids of the topics that the member subscribes to now; the target may not reflect them yet
+    is_taken    returns whether another member has the partition, or has not yet confirmed giving it up
     """
 
     epoch: int
@@ -78,7 +78,7 @@ def _move_towards_target(goal: Goal, member: ConsumerMember, owned: Partitions |
 
 
 def _without_unsubscribed(goal: Goal, member: ConsumerMember) -> ConsumerMember:
-    """Revokes partitions of topics to which the member is no longer subscribed, without waiting for a new target."""
+    """Revokes partitions of topics that the member no longer subscribes to, without waiting for a new target."""
     retained, dropped = _split_assignment(member.assigned, lambda topic_id, _: topic_id in goal.subscribed)
     if not dropped:
         return member

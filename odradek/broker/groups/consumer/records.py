@@ -143,7 +143,7 @@ def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
 
 
 def all_tombstones(group_id: str, member_ids: Sequence[str], regexes: Sequence[str]) -> list[CoordinatorRecord]:
-    """Returns the tombstones of a group that becomes a classic group, including those of its members."""
+    """Returns the tombstones of a group that is becoming a classic group, including those of its members."""
     target_epoch, *rest = group_tombstones(group_id)
     return [
         *(assignment_tombstone(group_id, member_id) for member_id in member_ids),

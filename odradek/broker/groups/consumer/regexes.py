@@ -61,7 +61,7 @@ def resolve(turn: ConsumerTurn) -> None:
     """Matches all expressions of the group against all topics. The group's epoch advances if the topics of an
     expression have changed.
 
-    Does nothing if the search is not finished yet; the REGEX timer fires again when the search ends.
+    Does nothing if the search is not finished yet; the REGEX timer fires again when the search finishes.
     """
     group, memory = turn.group, turn.group.memory
     if memory.may_see is None:

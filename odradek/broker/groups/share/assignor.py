@@ -22,7 +22,7 @@ def assign(
 ) -> dict[str, Partitions]:
     """Computes a target assignment.
 
-    subscriptions  member id → the ids of the existing topics to which the member is subscribed
+    subscriptions  member id → the ids of the existing topics that the member subscribes to
     current        member id → the member's previous target
     initialized    the partitions that can be assigned
     """

@@ -141,8 +141,8 @@ def _answer_member(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -
 
 
 def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
-    """Gives the member its complete target assignment immediately, except for topics that do not exist or to which the
-    member is not subscribed."""
+    """Gives the member its complete target assignment immediately, except for topics that do not exist or that the
+    member does not subscribe to."""
     group = turn.group
     ids = {topic.topic_id for name in member.topics if (topic := turn.cluster.topic(name)) is not None}
     target = {each: indexes for each, indexes in group.target_of(member.member_id).items() if each in ids}

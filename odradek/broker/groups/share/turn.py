@@ -60,7 +60,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
             self.bump_epoch()
 
     def topics(self) -> list[TopicView]:
-        """Returns the topics that exist and to which a member is subscribed."""
+        """Returns the existing topics that any member subscribes to."""
         return self.topics_of(sorted(self.group.subscribed_topics()))
 
     def assignable(self) -> Partitions:

@@ -124,8 +124,8 @@ def _new_group(registry: GroupRegistry, group_id: str, now_ms: int) -> StreamsTu
 
 
 def _joining_member(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> StreamsMember:
-    """Returns the member that joins: an existing member, a replacement for a static member, or a new member that has
-    only an id. If the instance id is unused, it is not set in the returned member yet.
+    """Returns the joining member: an existing member, a replacement for a static member, or a new member that has only
+    an id. If the instance id is unused, it is not set in the returned member yet.
 
     Source: docs/spec/streams-groups.md#s2-3
     """
@@ -211,8 +211,8 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
     response = _response(turn, member)
     if tells_endpoints:
         response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
-    # If the member reports tasks other than those assigned to it, the response that assigned them may have been lost.
-    # Therefore the assigned tasks are sent again. Kafka does not send them again.
+    # If the member reports tasks other than those assigned to it, the response that assigned them may have been lost,
+    # so the assigned tasks are sent again. Kafka does not resend them.
     reports_others = beat.owned is not None and beat.owned != member.assigned.roles
     if request.member_epoch == JOIN_EPOCH or has_other_tasks or reports_others:
         roles = member.assigned.roles
@@ -230,7 +230,7 @@ def _apply_request(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMemb
     are unchanged."""
     request = beat.request
     if _is_empty(request) and (beat.client_id, beat.client_host) == (member.client_id, member.client_host):
-        return member  # the usual case
+        return member  # the common case
     endpoint = member.user_endpoint if request.member_epoch != JOIN_EPOCH else None
     if request.user_endpoint is not None:
         endpoint = Endpoint(request.user_endpoint.host, request.user_endpoint.port)
@@ -382,7 +382,7 @@ def _task_ids(tasks: Tasks) -> list[answer.TaskIds]:
     return [answer.TaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in sorted(tasks)]
 
 
-# Members that leave. The rules are in docs/spec/streams-groups.md#s2-3 and #s2-5.
+# Leaving the group. The rules are in docs/spec/streams-groups.md#s2-3 and #s2-5.
 
 
 def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:

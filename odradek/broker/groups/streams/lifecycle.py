@@ -84,7 +84,7 @@ def target_computed(registry: GroupRegistry, group_id: str, computed: ComputedTa
 def creation_ended(
     registry: GroupRegistry, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
 ) -> Outcome[bool]:
-    """Handles the end of an attempt to create internal topics. For a while, heartbeat responses report the failures,
+    """Handles the result of an attempt to create internal topics. For a while, heartbeat responses report the failures,
     and the broker does not try to create the failed topics again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):

@@ -71,7 +71,7 @@ class PartitionCounts:
         The subtopologies are visited in rounds until nothing changes. A subtopology must wait while none of the topics
         that it reads has a partition count. It is visited again when one of these topics gets a count.
         """
-        readers: dict[str, list[int]] = {}  # topic without a partition count → subtopologies that wait for its count
+        readers: dict[str, list[int]] = {}  # topic without a partition count → subtopologies waiting for its count
         this_round, next_round = list(range(len(subtopologies))), list[int]()
         waiting: set[int] = set()
         while this_round:

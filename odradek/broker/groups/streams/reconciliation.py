@@ -38,8 +38,8 @@ class UnreleasedTasks(NamedTuple):
 def unreleased_tasks(members: Iterable[StreamsMember], receiver: StreamsMember) -> UnreleasedTasks:
     """Returns the tasks that `receiver`, which is one of the members, cannot receive yet.
 
-    A task that a member must give up remains unavailable until the member confirms that it gave the task up. This rule
-    also applies to tasks of `receiver` itself.
+    A task that a member must give up remains unavailable until the member confirms giving it up. This rule also applies
+    to tasks of `receiver` itself.
     """
     active: dict[str, set[int]] = {}
     standby: dict[str, set[int]] = {}

@@ -40,8 +40,8 @@ class ComputedTarget(NamedTuple):
         began.
 
         The target is recorded with the epoch for which it was computed, as if it had been computed immediately. If the
-        group's epoch has advanced since then, another target follows. Therefore, even a group whose members change
-        constantly gets targets.
+        group's epoch has advanced since then, another target follows, so even a group whose members change constantly
+        gets targets.
 
         A target is unusable if it was computed for other topics or settings, or if it is older than the group's current
         target. If no other target will follow because the epoch has not advanced, the target must contain every member.

@@ -89,7 +89,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return configured
 
     def assignment_settings(self) -> Mapping[str, str]:
-        """Returns the settings on which the target assignment depends, as they are recorded."""
+        """Returns the settings that the target assignment depends on, in their recorded form."""
         settings = {"num.standby.replicas": str(self.setting("num.standby.replicas"))}
         tags = self.requested_tags()
         if tags:
@@ -107,7 +107,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         """Computes a new target assignment if one is due. Returns the status to report if the computation is delayed,
         otherwise None.
 
-        joining  the id of the member that joins the group with this turn's heartbeat
+        joining  the id of the member joining the group with this turn's heartbeat
         """
         group = self.group
         if group.epoch <= group.assignment_epoch:
@@ -181,7 +181,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             self.disarm(TimerKind.REVOCATION, member.member_id)
 
     def remove_member(self, member: StreamsMember) -> None:
-        """Removes a member that leaves or is replaced by another member. Its tasks become free immediately."""
+        """Removes a member that is leaving or being replaced by another member. Its tasks become free immediately."""
         self.write(*member_tombstones(self.group.group_id, member.member_id))
         for kind in (TimerKind.SESSION, TimerKind.REVOCATION):
             self.disarm(kind, member.member_id)

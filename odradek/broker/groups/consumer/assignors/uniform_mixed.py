@@ -23,8 +23,8 @@ def assign_mixed(group: GroupView) -> TargetAssignment:
 
 
 class MixedAssignment:
-    """An assignment that is being computed. Members are numbered in Kafka's order; `sizes[n]` is the number of
-    partitions that member n has so far."""
+    """An assignment being computed. Members are numbered in Kafka's order; `sizes[n]` is the number of partitions that
+    member n has so far."""
 
     def __init__(self, group: GroupView) -> None:
         self._members = group.in_hash_order()
@@ -70,8 +70,8 @@ class MixedAssignment:
                     self._assign_partition(topic_id, partition, loads.next_least_loaded())
 
     def _balance(self, topic_ids: Collection[bytes]) -> None:
-        """Balances the topics one after another, in rounds. Stops after a complete round in which no partition has
-        moved, or after MAX_ROUNDS rounds."""
+        """Balances the topics one by one, in rounds. Stops after a complete round in which no partition has moved, or
+        after MAX_ROUNDS rounds."""
         ordered = self._in_order(topic_ids)
         last_moved: int | None = None
         for _ in range(MAX_ROUNDS):
@@ -116,8 +116,8 @@ class MixedAssignment:
     def _in_order(self, topic_ids: Collection[bytes]) -> list[bytes]:
         """Returns the topics in the order in which the assignor handles them.
 
-        The topic with the most partitions per subscriber comes first. Of two topics with the same ratio, the topic with
-        fewer subscribers comes first. Topics that are equal in both respects are sorted by topic id.
+        The topic with the most partitions per subscriber comes first. Ties go to the topic with fewer subscribers, then
+        to the topic with the lower id.
         """
 
         def key(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:

@@ -1,12 +1,12 @@
-"""The `sticky` assignor. It distributes tasks evenly, and lets members keep their tasks if an even distribution allows
-it.
+"""The `sticky` assignor. It distributes tasks evenly and leaves members their current tasks where an even distribution
+allows it.
 
 The load of a process is the number of its tasks divided by the number of its members. The standby tasks of an active
 task are assigned to other processes. Ties are resolved as in Kafka, whose result depends on the order of hash tables
 and of Java's priority queue. Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
 
-Computing the assignment of a large group takes a while, so the assignor is a generator that yields periodically. The
-caller can then do other work before it continues.
+Computing the assignment of a large group takes a while, so the assignor is a generator that yields periodically so that
+the caller can do other work.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ Loaded = TypeVar("Loaded", _Process, _Member)
 
 
 class _Queue(Generic[Loaded]):
-    """A priority queue of processes or members, lowest load first. Equal elements come in the same order as in Java's
-    `PriorityQueue`, a binary heap in which an element moves only past strictly greater elements."""
+    """A priority queue of processes or members, lowest load first. Equal elements come out in the same order as in
+    Java's `PriorityQueue`, a binary heap in which an element moves only past strictly greater elements."""
 
     __slots__ = ("_heap",)
 
@@ -370,6 +370,6 @@ def assign_sticky(group: GroupView) -> Generator[None, None, TargetAssignment]:
 
 
 def _least_loaded(members: Iterable[_Member]) -> _Member | None:
-    """Returns the member whose process has the lowest load. Within a process, the member with the fewest tasks is
-    chosen. If several members are equal, the first is chosen."""
+    """Returns the member whose process has the lowest load. Ties go to the member with the fewest tasks, then to the
+    first member."""
     return min(members, key=lambda member: (member.process.load, member.load), default=None)
