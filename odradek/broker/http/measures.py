@@ -86,10 +86,11 @@ class RequestMeasure(NamedTuple):
 class ListenerMeasure(NamedTuple):
     """Counters of the connections of one listener.
 
-    delayed number of connections that had to wait because of the listener's connection rate, and their total waiting
-                time in ms held_count number of connections that were held and then closed because of their address's
-                connection rate, and the total time in ms for which they were held logins None if the listener has no
-                SASL
+    delayed     number of connections that had to wait because of the listener's connection rate, and their total
+                waiting time in ms
+    held_count  number of connections that were held and then closed because of their address's connection rate, and the
+                total time in ms for which they were held
+    logins      None if the listener has no SASL
     """
 
     listener: str
@@ -152,11 +153,12 @@ class LagMeasure(NamedTuple):
 class GroupMeasure(NamedTuple):
     """Metrics of all groups.
 
-    offsets number of committed offsets of groups of all types rebalances number of rebalances by group type; see
-    `GroupCore.rebalances` counts other counts, by their names in `groups.common.outcome.COUNTED`; see
-    `GroupCore.counts` lags lags of the first `MAX_LAGS` groups, except share groups, which have no lag, and groups that
-    have neither a committed offset nor an assigned partition left_out number of groups after the first `MAX_LAGS`,
-    whose lag is not computed
+    offsets     number of committed offsets of groups of all types
+    rebalances  number of rebalances by group type; see `GroupCore.rebalances`
+    counts      other counts, by their names in `groups.common.outcome.COUNTED`; see `GroupCore.counts`
+    lags        lags of the first `MAX_LAGS` groups, except share groups, which have no lag, and groups that have
+                neither a committed offset nor an assigned partition
+    left_out    number of groups after the first `MAX_LAGS`, whose lag is not computed
     """
 
     by_type_and_state: Mapping[tuple[str, str], int]
@@ -226,8 +228,10 @@ class ShareMeasure(NamedTuple):
 class DiskMeasure(NamedTuple):
     """Metrics of the disk.
 
-    sync_ms total duration of all partitions' fdatasyncs synced_in number of fdatasyncs by duration, see `LogSyncs`
-    total_bytes, usable_bytes size and free space of the file system that contains the data directory
+    sync_ms    total duration of all partitions' fdatasyncs
+    synced_in  number of fdatasyncs by duration, see `LogSyncs`
+    total_bytes, usable_bytes
+               size and free space of the file system that contains the data directory
     """
 
     sync_ms: float

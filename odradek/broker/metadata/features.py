@@ -59,10 +59,10 @@ def update_features(
 ) -> Decision[None]:
     """Updates either all features or none.
 
-    min_insync_replicas the value to record for the cluster when eligible leader replicas are enabled (KIP-966)
-    pending_count returns the number of share group acknowledgements that are waiting for a transaction to end
-    (KIP-1289), or None if the number is not available yet; called only if the number is needed raises KafkaError
-    INVALID_UPDATE_VERSION or FEATURE_UPDATE_FAILED
+    min_insync_replicas  the value to record for the cluster when eligible leader replicas are enabled (KIP-966)
+    pending_count        returns the number of share group acknowledgements that are waiting for a transaction to end
+                         (KIP-1289), or None if the number is not available yet; called only if the number is needed
+    raises               KafkaError INVALID_UPDATE_VERSION or FEATURE_UPDATE_FAILED
     """
     records: list[Message] = []
     updates_by_name = {each.feature: each for each in updates}

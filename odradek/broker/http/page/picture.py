@@ -29,8 +29,11 @@ PARALLEL = frozenset({"batch", "marker", "hold"})
 class DrawnEvent:
     """An event in the diagram.
 
-    kind step, batch, marker, hold or ahead tone name of the color at_ms None if the event is waiting at a hold
-    is_broker_time whether `at_ms` is from the broker's clock, not a producer's
+    kind   step, batch, marker, hold or ahead
+    tone   name of the color
+    at_ms  None if the event is waiting at a hold
+    is_broker_time
+           whether `at_ms` is from the broker's clock, not a producer's
     """
 
     lane: int
@@ -120,8 +123,8 @@ def picture(
 ) -> View:
     """Returns the lanes, columns and events of the diagram as JSON.
 
-    events the events in order; events waiting at `holds` are added after them until completes the sentence
-    "read_committed consumers wait …"; None if the view shows waiting consumers elsewhere
+    events  the events in order; events waiting at `holds` are added after them
+    until   completes the sentence "read_committed consumers wait …"; None if the view shows waiting consumers elsewhere
     """
     drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
     placed = in_columns(drawn)

@@ -27,8 +27,8 @@ class LoginRefused(Exception):
 class PasswordUsers:
     """The users that are allowed to log in.
 
-    plain returns a new PLAIN exchange for each listener that offers PLAIN scram returns the SCRAM credentials of the
-    cluster
+    plain  returns a new PLAIN exchange for each listener that offers PLAIN
+    scram  returns the SCRAM credentials of the cluster
     """
 
     plain: Callable[[], Sequence[Mechanism]]
