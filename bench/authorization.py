@@ -54,15 +54,15 @@ def best_us(action: Callable[[], object], count: int) -> float:
 class ProduceRequests:
     """A Produce request to one topic, which can be sent repeatedly."""
 
-    def __init__(self, asked: InProcessBroker) -> None:
+    def __init__(self, in_process: InProcessBroker) -> None:
         topic = CreatableTopic(name="topic-7", num_partitions=1, replication_factor=1)
-        asked.ask(asked.connection("User:admin"), CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
-        fill(asked.broker.metadata.image.acls)
+        in_process.ask(in_process.connection("User:admin"), CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+        fill(in_process.broker.metadata.image.acls)
         records = build_batch([NewRecord(None, bytes(1024), int(time.time() * 1000))])
         request = produce_request("topic-7", records, acks=1)
         self._frame = bytes(request_bytes(request, VERSION, 1, "bench"))[4:]
-        self._requests = asked
-        self._connection = asked.connection(ALICE)
+        self._requests = in_process
+        self._connection = in_process.connection(ALICE)
 
     async def once(self) -> None:
         reply = self._requests.dispatcher.start(memoryview(self._frame), self._connection)
@@ -82,9 +82,9 @@ def broker(folder: str, *, has_authorizer: bool) -> InProcessBroker:
 
 
 def produce_us(*, has_authorizer: bool) -> float:
-    with tempfile.TemporaryDirectory() as folder, broker(folder, has_authorizer=has_authorizer) as asked:
-        producing = ProduceRequests(asked)
-        return best_us(lambda: asked.loop.run_until_complete(producing.times(REQUESTS)), 1) / REQUESTS
+    with tempfile.TemporaryDirectory() as folder, broker(folder, has_authorizer=has_authorizer) as in_process:
+        producing = ProduceRequests(in_process)
+        return best_us(lambda: in_process.loop.run_until_complete(producing.times(REQUESTS)), 1) / REQUESTS
 
 
 def main() -> None:
@@ -93,8 +93,8 @@ def main() -> None:
     parser.add_argument("--authorizer", action="store_true")
     options = parser.parse_args()
     if options.count is not None:
-        with tempfile.TemporaryDirectory() as folder, broker(folder, has_authorizer=options.authorizer) as asked:
-            asked.loop.run_until_complete(ProduceRequests(asked).times(options.count))
+        with tempfile.TemporaryDirectory() as folder, broker(folder, has_authorizer=options.authorizer) as in_process:
+            in_process.loop.run_until_complete(ProduceRequests(in_process).times(options.count))
         return
     acls = Acls()
     fill(acls)

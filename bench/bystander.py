@@ -109,7 +109,7 @@ class Bystander:
                 time.sleep(PAUSE_S)
 
 
-def highest_but(share: float, values: list[float]) -> float:
+def quantile(share: float, values: list[float]) -> float:
     """Returns the quantile `share` of sorted values. With 0.99, one value in a hundred is higher."""
     return values[int(len(values) * share)]
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.bystander import ASKING, Bystander, Waits, highest_but
+from bench.bystander import ASKING, Bystander, Waits, quantile
 from bench.guard.comparison import cost
 from bench.guard.operations import BURST, OPERATIONS, produced
 from bench.kfake import KfakeProcess, built
@@ -85,7 +85,7 @@ def timed(action: Callable[[], object]) -> float:
 
 def print_times(name: str, times_ms: Sequence[float]) -> None:
     times_ms = sorted(times_ms)
-    print(f"{name:54} {statistics.median(times_ms):9.2f} ms  p99 {highest_but(0.99, times_ms):9.2f} ms", flush=True)
+    print(f"{name:54} {statistics.median(times_ms):9.2f} ms  p99 {quantile(0.99, times_ms):9.2f} ms", flush=True)
 
 
 def first_answer(bootstrap: str) -> None:

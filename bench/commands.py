@@ -114,8 +114,8 @@ def watched(bootstrap: str) -> Iterator[list[float]]:
     """Runs another client during the `with` block and yields a list. After the block, the list contains the client's
     waits in ms."""
     fork = multiprocessing.get_context("fork")
-    is_over, (heard, told) = fork.Event(), fork.Pipe(duplex=False)
-    watcher = fork.Process(target=watch, args=(bootstrap, is_over, told))
+    is_over, (heard, writer) = fork.Event(), fork.Pipe(duplex=False)
+    watcher = fork.Process(target=watch, args=(bootstrap, is_over, writer))
     watcher.start()
     waits: list[float] = []
     try:
@@ -140,7 +140,7 @@ def cost(bootstrap: str, words: Sequence[str], stdin: Path) -> Cost:
             stderr=subprocess.STDOUT,
         )
         assert command.stdout is not None
-        told, first_s, peak = b"", None, 0
+        output, first_s, peak = b"", None, 0
         with command.stdout as said:
             while True:
                 peak = max(peak, peak_bytes(command.pid))
@@ -148,12 +148,12 @@ def cost(bootstrap: str, words: Sequence[str], stdin: Path) -> Cost:
                     first_s = first_s or time.perf_counter() - begun
                     if not (more := os.read(said.fileno(), 1 << 16)):
                         break
-                    told = more
+                    output = more
         _, status, used = os.wait4(command.pid, 0)
         elapsed_s = time.perf_counter() - begun
     command.returncode = os.waitstatus_to_exitcode(status)
     if command.returncode:
-        raise RuntimeError(told[-300:].decode(errors="replace").strip())
+        raise RuntimeError(output[-300:].decode(errors="replace").strip())
     return Cost(used.ru_utime + used.ru_stime, elapsed_s, first_s or elapsed_s, peak / MIB, max(waits))
 
 

@@ -64,8 +64,8 @@ def main() -> int:
         with measured("plan (headers)", size_bytes):
             tasks = plan(chosen)
         few = tasks[: max(1, min(len(tasks), 8))]
-        for name, wanted in (("all columns", ARROW.names[:7]), ("value", ["value"])):
-            schema, rows = ARROW.empty_table().select(wanted).schema, 0
+        for name, columns in (("all columns", ARROW.names[:7]), ("value", ["value"])):
+            schema, rows = ARROW.empty_table().select(columns).schema, 0
             begun = time.process_time()
             for task in few:
                 rows += sum(len(batch) for batch in read_task(task, chosen, schema))

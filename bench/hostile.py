@@ -271,8 +271,8 @@ def asking() -> bytes:
     )
 
 
-def watch(bootstrap: str, is_over: Event, told: multiprocessing.connection.Connection) -> None:
-    """Runs the other client in a separate process. Sends the waits in seconds, or an error, through `told`."""
+def watch(bootstrap: str, is_over: Event, writer: multiprocessing.connection.Connection) -> None:
+    """Runs the other client in a separate process. Sends the waits in seconds, or an error, through `writer`."""
     waits = []
     try:
         with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
@@ -283,19 +283,19 @@ def watch(bootstrap: str, is_over: Event, told: multiprocessing.connection.Conne
                 waits.append(time.perf_counter() - begun)
                 time.sleep(PAUSE_S)
     except (OSError, ClosedByBroker) as error:
-        told.send(str(error) or type(error).__name__)
+        writer.send(str(error) or type(error).__name__)
     else:
-        told.send(waits)
+        writer.send(waits)
 
 
 def cost(attack: Attack, target: Target) -> Cost:
     """Measures one attack. Raises RuntimeError if the other client got no response."""
     run = attack.prepare(target)
     fork = multiprocessing.get_context("fork")
-    is_over, (heard, told) = fork.Event(), fork.Pipe(duplex=False)
+    is_over, (heard, writer) = fork.Event(), fork.Pipe(duplex=False)
     before = rss_bytes(target.pid)
     Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # Writing 5 resets the peak memory.
-    watcher = fork.Process(target=watch, args=(target.bootstrap, is_over, told))
+    watcher = fork.Process(target=watch, args=(target.bootstrap, is_over, writer))
     watcher.start()
     time.sleep(0.2)
     try:

@@ -324,7 +324,7 @@ def alternating(bootstrap: str, seconds: float) -> Run:
         TxnShareAcknowledgeBatch(first_offset=offset, last_offset=offset, acknowledge_types=[1])
         for offset in range(0, LOCKS, 2)
     ]
-    asked = TxnShareAcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
+    acknowledged = TxnShareAcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
 
     def run() -> None:
         request = TxnShareAcknowledgeRequest(
@@ -334,7 +334,7 @@ def alternating(bootstrap: str, seconds: float) -> Run:
             producer_epoch=producer_epoch,
             member_id=member.member_id,
             member_epoch=member.epoch,
-            topics=[TxnShareAcknowledgeTopic(topic_id=member.topic_id, partitions=[asked])],
+            topics=[TxnShareAcknowledgeTopic(topic_id=member.topic_id, partitions=[acknowledged])],
         )
         answer = wire.ask(request, 0, TxnShareAcknowledgeResponse)
         wire.close()
@@ -377,8 +377,8 @@ def handshakes(bootstrap: str, seconds: float) -> Run:
     tls = certificates()
     context = ssl.create_default_context(cafile=tls.folder / "ca.pem")
     context.load_cert_chain(tls.folder / "client.pem")
-    asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-    request = request_bytes(asked, 3, 1, "hostile")
+    api_versions = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    request = request_bytes(api_versions, 3, 1, "hostile")
 
     def run() -> None:
         for _ in range(HANDSHAKES):

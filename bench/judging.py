@@ -164,8 +164,8 @@ def main() -> None:
             count = exchanges_in(prefix)
             cpu_s, peak_mib = judge(prefix)
             size = prefix.stat().st_size / MIB
-            told = f"{cpu_s:6.1f} s of CPU, {cpu_s / count * 100_000:5.2f} s for each 100,000, {peak_mib:6.1f} MiB"
-            print(f"{count:9,} exchanges, {size:6.1f} MiB: {told}", flush=True)
+            figures = f"{cpu_s:6.1f} s of CPU, {cpu_s / count * 100_000:5.2f} s for each 100,000, {peak_mib:6.1f} MiB"
+            print(f"{count:9,} exchanges, {size:6.1f} MiB: {figures}", flush=True)
 
 
 if __name__ == "__main__":

@@ -128,8 +128,8 @@ def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:
             turn()
         perf.terminate()
     script = ["perf", "script", f"--input={samples}", "--fields=ip,sym", "--max-stack=60"]
-    told = subprocess.run(script, capture_output=True, text=True, check=True).stdout
-    stacks = [stack.split() for stack in told.split("\n\n") if stack.strip()]
+    output = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    stacks = [stack.split() for stack in output.split("\n\n") if stack.strip()]
     if not stacks:
         raise SystemExit("perf took no samples. Check kernel.perf_event_paranoid")
     found = sum(any(map(AT_ITS_RECORDING.match, stack)) for stack in stacks)
@@ -193,12 +193,12 @@ def compare(name: str, sides: Sequence[Side], turns: Sequence[Turn], count: int,
             if number >= FIRST_TURNS:
                 cost.append(took)
     alone, *others = costs
-    told = ""
+    differences = ""
     for side, each in zip(sides[1:], others, strict=True):
         middle, low, high = interval([(one / base - 1) * 100 for one, base in zip(each, alone, strict=True)])
-        told += f", {side.name} {middle:+6.1f} % ({low:+.1f} to {high:+.1f})"
+        differences += f", {side.name} {middle:+6.1f} % ({low:+.1f} to {high:+.1f})"
     unit = "µs" if measure is cpu_us else "instructions"
-    print(f"{name:32} {statistics.median(alone):9.1f} {unit}{told}", flush=True)
+    print(f"{name:32} {statistics.median(alone):9.1f} {unit}{differences}", flush=True)
 
 
 def main() -> None:

@@ -41,8 +41,8 @@ def main() -> int:
     about = machine()
     print(f"{about['cpus']} CPUs, {about['model']}, Python {about['python']}, load {about['load_average'][0]:.1f}\n")
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as work:
-        wanted = options.only or DEFAULT | ({KAFKA} if options.kafka else set())
-        subjects = available_subjects(wanted, Path(work), options.kafka_release)
+        names = options.only or DEFAULT | ({KAFKA} if options.kafka else set())
+        subjects = available_subjects(names, Path(work), options.kafka_release)
         try:
             for number, measurement in enumerate(chosen, 1):
                 print(f"[{number}/{len(chosen)}] {measurement.name}:", end="", flush=True)
@@ -59,11 +59,11 @@ def main() -> int:
     return 1 if results.failures else 0
 
 
-def available_subjects(wanted: Collection[str], work: Path, kafka_release: str) -> list[Subject]:
+def available_subjects(names: Collection[str], work: Path, kafka_release: str) -> list[Subject]:
     """Returns the available brokers in the order of the columns."""
     found = []
     for name in (PURE, COMPILED, KAFKA, KFAKE):
-        if name in wanted:
+        if name in names:
             try:
                 found.append(Subject(name, maker(name, kafka_release), work))
             except NotThere as reason:
@@ -152,10 +152,10 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
         results.failures[measurement.name] = str(reason)
     except Exception as error:  # The other rows are still useful.
         results.failures[measurement.name] = f"failed: {error}"
-    told = results.failures.get(measurement.name) or "; ".join(
+    summary = results.failures.get(measurement.name) or "; ".join(
         " ".join(cell for cell in line.cells() if cell) for line in lines(results, measurement)
     )
-    print(f" ({time.monotonic() - begun:.0f} s)\n    {told}", flush=True)
+    print(f" ({time.monotonic() - begun:.0f} s)\n    {summary}", flush=True)
 
 
 def print_progress(what: str) -> None:

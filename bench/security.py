@@ -153,11 +153,11 @@ class AuthorizedProduce:
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
         open_to_all = self.load.measure(subject, share / 2)
-        asked = self.load.measure(authorized(subject), share / 2)
-        more = asked["cpu_us_per_request"] / open_to_all["cpu_us_per_request"] - 1
+        authorized_figures = self.load.measure(authorized(subject), share / 2)
+        more = authorized_figures["cpu_us_per_request"] / open_to_all["cpu_us_per_request"] - 1
         return {
-            "requests_s": asked["requests_s"],
-            "cpu_us_per_request": asked["cpu_us_per_request"],
+            "requests_s": authorized_figures["requests_s"],
+            "cpu_us_per_request": authorized_figures["cpu_us_per_request"],
             "more_cpu_percent": more * 100,
         }
 

@@ -116,8 +116,8 @@ def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> d
     ended_s, ended = cpu_at(TINY_BATCHES)
     query.stop()
     session.close()
-    told = [progress["durationMs"] for progress in query.recentProgress][WARM_BATCHES:]
-    medians = {name: statistics.median(each[name] for each in told) for name in ("triggerExecution", "addBatch")}
+    durations = [progress["durationMs"] for progress in query.recentProgress][WARM_BATCHES:]
+    medians = {name: statistics.median(each[name] for each in durations) for name in ("triggerExecution", "addBatch")}
     return medians | {"cpu": 1000 * (ended_s - begun_s) / (ended - begun)}
 
 

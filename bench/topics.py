@@ -41,10 +41,11 @@ def topic(bootstrap: str, partitions: int, configs: Mapping[str, str] | None = N
 
 
 def create(wire: Wire, names: Sequence[str], partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-    asked = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
+    topic_configs = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
     request = CreateTopicsRequest(
         topics=[
-            CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=asked) for name in names
+            CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=topic_configs)
+            for name in names
         ],
         timeout_ms=60_000,
     )
@@ -86,14 +87,14 @@ def _unnamed(wire: Wire, names: Sequence[str]) -> Sequence[str]:
 
 def _unanswered(wire: Wire, partitions: Mapping[str, int]) -> Sequence[str]:
     """Returns the topics with partitions for which ListOffsets fails."""
-    asked = [
+    topics = [
         ListOffsetsTopic(
             name=name,
             partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(count)],
         )
         for name, count in partitions.items()
     ]
-    answer = wire.ask(ListOffsetsRequest(replica_id=-1, topics=asked), LIST_OFFSETS_VERSION, ListOffsetsResponse)
+    answer = wire.ask(ListOffsetsRequest(replica_id=-1, topics=topics), LIST_OFFSETS_VERSION, ListOffsetsResponse)
     return [topic.name for topic in answer.topics if any(one.error_code for one in topic.partitions)]
 
 

@@ -67,9 +67,9 @@ def fill(bootstrap: str, count: int) -> None:
 
 def count_known_ids(bootstrap: str, count: int) -> int:
     """Returns how many of about SAMPLES evenly spaced ids the coordinators know."""
-    asked = range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + count, count // SAMPLES)
+    producer_ids = range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + count, count // SAMPLES)
     with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_S * 1000) as admin:
-        return len(admin.list_transactions(producer_ids=asked))
+        return len(admin.list_transactions(producer_ids=producer_ids))
 
 
 def loaded_s(bootstrap: str, count: int) -> float:

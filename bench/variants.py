@@ -57,6 +57,6 @@ class VariantProcess(BrokerProcess):
 
     def _start(self) -> None:
         super()._start()
-        if (told := self.ready.get("variant", self._variant)) != self._variant:
+        if (started := self.ready.get("variant", self._variant)) != self._variant:
             self.kill9()
-            raise RuntimeError(f"the {told} variant was started, not the {self._variant} one")
+            raise RuntimeError(f"the {started} variant was started, not the {self._variant} one")

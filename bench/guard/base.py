@@ -29,19 +29,19 @@ class Base:
         return f"{self.commit[:9]} ({self.subject})"
 
 
-def find_base(wanted: str | None, repository: Path = REPOSITORY) -> Base:
-    """Returns the parent of HEAD, or the commit where HEAD branched off `wanted`, which is a branch or a commit.
+def find_base(revision: str | None, repository: Path = REPOSITORY) -> Base:
+    """Returns the parent of HEAD, or the commit where HEAD branched off `revision`, which is a branch or a commit.
 
-    If `wanted` is HEAD, uncommitted changes are compared with the last commit. Raises NoBase if the commit does not
+    If `revision` is HEAD, uncommitted changes are compared with the last commit. Raises NoBase if the commit does not
     exist or if its code is the same.
     """
-    if wanted is None:
+    if revision is None:
         try:
             commit = git(repository, "rev-parse", "--verify", "--quiet", "HEAD^")
         except NoBase as reason:
             raise NoBase(f"HEAD has no parent here (a shallow clone, or no repository){reason}") from None
     else:
-        commit = git(repository, "merge-base", "HEAD", wanted)
+        commit = git(repository, "merge-base", "HEAD", revision)
     commit, subject = commit.strip(), git(repository, "log", "-1", "--format=%s", commit.strip()).strip()
     if not differs(repository, commit):
         raise NoBase(f"no file of {PACKAGE}/ has changed since {commit[:9]} ({subject})")
@@ -72,6 +72,6 @@ def git_bytes(repository: Path, *words: str) -> bytes:
     except FileNotFoundError:
         raise NoBase("git is not installed") from None
     if done.returncode != 0:
-        told = done.stderr.decode(errors="replace").strip()
-        raise NoBase(f"`git {' '.join(words)}` failed{': ' if told else ''}{told}")
+        message = done.stderr.decode(errors="replace").strip()
+        raise NoBase(f"`git {' '.join(words)}` failed{': ' if message else ''}{message}")
     return done.stdout

@@ -149,8 +149,8 @@ def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack
         for _ in range(2):
             wire.send_bytes(produced(name, [0], value_bytes))
             wire.receive_bytes()
-        wanted = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
-        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=name, partitions=[wanted])])
+        partition = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=name, partitions=[partition])])
         frame = request_bytes(request, FETCH_VERSION, 1, "guard")
         wire.send_bytes(frame)
         if len(wire.receive_bytes()) < value_bytes:

@@ -57,10 +57,10 @@ class KfakeProcess(Broker):
     def _start(self) -> None:
         self._process = subprocess.Popen([built(), f"{self.host}:{self.port}"], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        told = self._process.stdout.readline()
-        if not told:
+        line = self._process.stdout.readline()
+        if not line:
             raise RuntimeError(f"kfake ended with status {self._process.wait()}")
-        self.port, self.pid = int(told.rpartition(":")[2]), self._process.pid
+        self.port, self.pid = int(line.rpartition(":")[2]), self._process.pid
 
     def _end(self, how: signal.Signals) -> None:
         assert self._process is not None

@@ -78,9 +78,9 @@ def run(axis: Axis, largest: int | None) -> Curve:
             print(f" failed: {error}", flush=True)
             break
         points.append(point)
-        told = f"{shown(point.cpu_us)} µs, p99 {shown(point.p99_us)} µs, {shown(point.rss_mib)} MiB"
-        told += f", restart {shown(point.clean_s)} / {shown(point.killed_s)} s"
-        print(f" {told} ({time.monotonic() - began:.0f} s)", flush=True)
+        figures = f"{shown(point.cpu_us)} µs, p99 {shown(point.p99_us)} µs, {shown(point.rss_mib)} MiB"
+        figures += f", restart {shown(point.clean_s)} / {shown(point.killed_s)} s"
+        print(f" {figures} ({time.monotonic() - began:.0f} s)", flush=True)
     return Curve(axis.name, axis.title, axis.request, tuple(points))
 
 

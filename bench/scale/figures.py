@@ -68,14 +68,14 @@ def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
 def knees(curve: Curve) -> list[str]:
     """Returns a phrase about the knee of each metric."""
     sizes = [point.size for point in curve.points]
-    told = []
+    sentences = []
     for metric in METRICS:
         for field, label in metric.fields:
             name = f"{metric.title}, {label}" if label else metric.title
             values = curve.values(field)
             at = knee(sizes, values)
-            told.append(f"{name}: {'no knee' if at is None else f'doubled at {shown_size(curve, at)}'}")
-    return told
+            sentences.append(f"{name}: {'no knee' if at is None else f'doubled at {shown_size(curve, at)}'}")
+    return sentences
 
 
 def shown_size(curve: Curve, size: int) -> str:

@@ -459,8 +459,8 @@ class Admin(ConnectedClient):
             )
             code = code_of(answer.error_code)
             if code in UNEXPECTED_END_ERRORS:
-                wanted = "committed" if committed else "aborted"
-                text = f"the transaction {state} of {transactional_id!r} was not {wanted}, and can no longer be"
+                outcome = "committed" if committed else "aborted"
+                text = f"the transaction {state} of {transactional_id!r} was not {outcome}, and can no longer be"
                 raise ProducerFenced(f"{text}: {code.name}", code)
             self.requests.check_coordinator(kind, transactional_id, answer.error_code)
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from odradek.registry import errors
 from odradek.registry.errors import MODES, RegistryError
-from odradek.registry.facts import Facts, ParsedAtOnce, SchemaSource
+from odradek.registry.facts import Facts, ParsedImmediately, SchemaSource
 from odradek.registry.levels import DEFAULT_LEVEL, LEVELS, incompatibilities
 from odradek.registry.records import LevelRecord, ModeRecord, RegistryRecord, SchemaRecord, SubjectDeleted
 from odradek.registry.schemas import Incompatibility, ParsedSchema, Reference, SchemaText
@@ -49,7 +49,7 @@ class Registry:
 
     level: str = DEFAULT_LEVEL
     state: RegistryState = field(default_factory=RegistryState)
-    facts: Facts = field(default_factory=ParsedAtOnce)
+    facts: Facts = field(default_factory=ParsedImmediately)
 
     def using(self, facts: Facts) -> Registry:
         """Returns a registry with the same state that uses other facts for its decisions."""

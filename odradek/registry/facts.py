@@ -1,7 +1,7 @@
 """Facts about schemas that decisions need and that take long to compute: parsed schemas, and the results of
 comparisons.
 
-A decision requests facts from its `Facts`. `ParsedAtOnce` computes them while the decision waits. `GatheredFacts`
+A decision requests facts from its `Facts`. `ParsedImmediately` computes them while the decision waits. `GatheredFacts`
 computes nothing: if a fact is missing, it raises NotGathered, which describes the necessary work. The caller does this
 work in a thread and then decides again. A decision therefore takes little time, however large its schemas are, and no
 lock is held while a schema is parsed.
@@ -74,7 +74,7 @@ class ParsedSchemas:
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedAtOnce:
+class ParsedImmediately:
     schemas: ParsedSchemas = field(default_factory=ParsedSchemas)
 
     def parsed(self, source: SchemaSource) -> ParsedSchema:

@@ -127,11 +127,11 @@ class OffsetReader:
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Returns the log end offsets, which lie after the records of open transactions."""
-        asked = consumer(replace(self._options, isolation_level="read_uncommitted"))
+        reader = consumer(replace(self._options, isolation_level="read_uncommitted"))
         try:
-            return asked.end_offsets(list(partitions))
+            return reader.end_offsets(list(partitions))
         finally:
-            asked.close()
+            reader.close()
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
         """Resolves a bound to offsets.
@@ -145,11 +145,11 @@ class OffsetReader:
                 "if offsets or timestamps are given for some partitions, they must be given for all that are read"
                 f" (-1 is latest, -2 is earliest); missing: {sorted(missing)}"
             )
-        times, asked = requested_offsets(bound, partitions)
-        found = {each: offset for each, offset in asked.items() if offset >= 0}
-        if early := [each for each, offset in asked.items() if offset == EARLIEST]:
+        times, requested = requested_offsets(bound, partitions)
+        found = {each: offset for each, offset in requested.items() if offset >= 0}
+        if early := [each for each, offset in requested.items() if offset == EARLIEST]:
             found |= self.earliest(early)
-        if late := [each for each, offset in asked.items() if offset == LATEST]:
+        if late := [each for each, offset in requested.items() if offset == LATEST]:
             found |= self.latest(late)
         if times:
             by_time = self._opened().offsets_for_times(times)

@@ -277,8 +277,8 @@ def _offsets(name: str, text: str) -> dict[TopicPartition, int]:
             for partition, offset in offsets.items()
         }
     except (AttributeError, TypeError, ValueError):
-        wanted = '{"topic": {"0": 23, "1": -2}}'
-        raise OptionError(f"{name} must have the form {wanted}, not {text!r}") from None
+        example = '{"topic": {"0": 23, "1": -2}}'
+        raise OptionError(f"{name} must have the form {example}, not {text!r}") from None
 
 
 def isolation_level(given: Mapping[str, str]) -> str:

@@ -40,7 +40,7 @@ def decoded_columns(schema: pa.Schema) -> set[str]:
     return {_DECODED.get(name, name) for name in schema.names} - {"topic", "partition"} | {"offset"}
 
 
-def as_spark_has_them(table: pa.Table, topic: str, partition: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def to_spark_columns(table: pa.Table, topic: str, partition: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Converts a table to Spark's columns. The table must come from `read_records`, with the columns that
     `decoded_columns` returns."""
     for batch in table.to_batches():

@@ -30,7 +30,7 @@ from odradek.spark.offsets import (
     to_json,
 )
 from odradek.spark.options import OptionError, SourceOptions
-from odradek.spark.record_columns import as_spark_has_them, decoded_columns
+from odradek.spark.record_columns import decoded_columns, to_spark_columns
 
 POLL_MS = 1_000
 
@@ -212,7 +212,7 @@ def _columns(raw: RawBatches, range_: OffsetRange, columns: set[str], schema: pa
         end_offset=range_.end_offset,
         columns=columns,
     )
-    return as_spark_has_them(table, range_.topic, range_.partition, schema)
+    return to_spark_columns(table, range_.topic, range_.partition, schema)
 
 
 def _tasks(start: Offsets, end: Offsets, earliest: Offsets, options: SourceOptions) -> list[InputPartition]:

@@ -67,9 +67,9 @@ class Unused(Exception):
         self.rules = rules
         self.unmade = unmade or {}
         unmatched = [each for each in rules if each not in self.unmade]
-        told = [f"no request matched {', '.join(unmatched)}"] if unmatched else []
-        told += [f"no answer could be edited by {name}: {why}" for name, why in self.unmade.items()]
-        super().__init__("; ".join(told) + '; if a rule may remain unused, write "unused": "ok" into it')
+        problems = [f"no request matched {', '.join(unmatched)}"] if unmatched else []
+        problems += [f"no answer could be edited by {name}: {why}" for name, why in self.unmade.items()]
+        super().__init__("; ".join(problems) + '; if a rule may remain unused, write "unused": "ok" into it')
 
 
 class Odradek:
@@ -168,7 +168,7 @@ class Odradek:
         seed       topics with records, groups with offsets, users and ACLs to create: an object, a string of JSON or
                    YAML, or the path of a file with this content; see docs/seed.md
         """
-        told = self._ask(
+        facts = self._ask(
             table.CREATE,
             settings=dict(settings or {}),
             fork=None if fork is None else fork.id,
@@ -181,7 +181,7 @@ class Odradek:
             users=None if users is None else dict(users),
             seed=_sent(seed),
         )
-        return Cluster(self, told["id"], told)
+        return Cluster(self, facts["id"], facts)
 
 
 def _sent(seed: str | Path | Mapping[str, Json] | None) -> Json:
@@ -269,8 +269,8 @@ class Cluster:
     def wait(self, /, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
         """Waits until a condition is true, such as `wait(transaction="t", state="PrepareCommit")`. Returns the state
         that fulfils the condition. Raises Unmet if the condition is still false after `timeout_s`."""
-        asked = table.WAIT.request({**condition, "timeout_ms": int(timeout_s * 1000)})
-        status, facts = self.call(*asked, also=frozenset({408}))
+        request = table.WAIT.request({**condition, "timeout_ms": int(timeout_s * 1000)})
+        status, facts = self.call(*request, also=frozenset({408}))
         if status == 408:
             raise Unmet(condition, facts)
         answer: Mapping[str, Json] = facts

@@ -238,11 +238,11 @@ async def alter_group_offsets(
     requests: AdminRequests, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
 ) -> None:
     committed = GroupOffsets(requests.cluster, group_id, timeout_ms=requests.timeout_s * 1000)
-    wanted = {
+    new_offsets = {
         partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         for partition, offset in offsets.items()
     }
-    for some in blocks(wanted.items()):
+    for some in blocks(new_offsets.items()):
         await committed.commit(dict(some), lambda: ConsumerGroupMetadata(group_id))
 
 

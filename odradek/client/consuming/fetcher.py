@@ -209,9 +209,9 @@ class Fetcher:
         stale: set[str] = set()
         brought_any = False
         brought: dict[str, int] = {}  # bytes by topic
-        for told in answer.responses:
-            topic = told.topic if version <= LAST_VERSION_WITH_NAMES else names.get(told.topic_id, "")
-            for data in told.partitions:
+        for fetched_topic in answer.responses:
+            topic = fetched_topic.topic if version <= LAST_VERSION_WITH_NAMES else names.get(fetched_topic.topic_id, "")
+            for data in fetched_topic.partitions:
                 if data.records:
                     brought[topic] = brought.get(topic, 0) + len(data.records)
                 assigned = by_partition.get(TopicPartition(topic, data.partition_index))
@@ -304,11 +304,11 @@ class Fetcher:
                 )
             else:
                 if fetched.is_cut_short:
-                    told = (
+                    message = (
                         f"a batch of {topic}-{partition} at offset {assigned.fetch_offset} is larger than a Fetch"
                         " allows"
                     )
-                    assigned.error = ClientError(told, ErrorCode.RECORD_LIST_TOO_LARGE)
+                    assigned.error = ClientError(message, ErrorCode.RECORD_LIST_TOO_LARGE)
                 else:
                     assigned.fetched.append(fetched)
         else:

@@ -216,13 +216,13 @@ class Acquisitions:
     def _overlaps(self, given: Acknowledgements) -> Iterator[tuple[TopicPartition, AcquiredRange, int, int]]:
         """Yields the parts of acquired ranges that the given ranges cover, as indexes into the types of each acquired
         range."""
-        for partition, wanted in given.items():
+        for partition, ranges in given.items():
             for each in self._ranges.get(partition, ()):
                 end = each.first_offset + len(each.types)
-                at = max(0, bisect_right(wanted, each.first_offset, key=_BY_OFFSET) - 1)
-                while at < len(wanted) and wanted[at].first_offset < end:
-                    start = max(0, wanted[at].first_offset - each.first_offset)
-                    stop = min(len(each.types), wanted[at].last_offset + 1 - each.first_offset)
+                at = max(0, bisect_right(ranges, each.first_offset, key=_BY_OFFSET) - 1)
+                while at < len(ranges) and ranges[at].first_offset < end:
+                    start = max(0, ranges[at].first_offset - each.first_offset)
+                    stop = min(len(each.types), ranges[at].last_offset + 1 - each.first_offset)
                     if start < stop:
                         yield partition, each, start, stop
                     at += 1

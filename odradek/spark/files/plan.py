@@ -90,8 +90,10 @@ def plan(options: FileOptions) -> list[FileTask]:
             log_losses([f"{short} {_end(found, options)}"], fails=options.fail_on_data_loss)
             end[each] = _end(found, options)
     earliest = {each: found.start_offset for each, found in surveys.items()}
-    asked = [_pruned(each, options) for each in ranges(start, end, earliest, options)]
-    return [task for each in asked for task in _cut(each, surveys[TopicPartition(each.topic, each.partition)], options)]
+    pruned = [_pruned(each, options) for each in ranges(start, end, earliest, options)]
+    return [
+        task for each in pruned for task in _cut(each, surveys[TopicPartition(each.topic, each.partition)], options)
+    ]
 
 
 def on_damage(options: FileOptions) -> OnDamage:

@@ -20,13 +20,13 @@ from odradek.protocol.messages.fetch_response import AbortedTransaction
 from odradek.protocol.records import Record, records_of
 from odradek.spark.files.options import FileOptions, LogView
 from odradek.spark.files.plan import FileTask, on_damage, plan, selected_logs
-from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_spark_has_them, decoded_columns
+from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, decoded_columns, to_spark_columns
 
 
 def read_task(task: FileTask, options: FileOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Reads records into Spark's columns, a few megabytes at a time. Raises DamagedLog."""
     for table in record_tables(task, options, decoded_columns(schema)):
-        yield from as_spark_has_them(table, task.range.topic, task.range.partition, schema)
+        yield from to_spark_columns(table, task.range.topic, task.range.partition, schema)
 
 
 def record_tables(task: FileTask, options: FileOptions, columns: set[str]) -> Iterator[pa.Table]:

@@ -224,8 +224,8 @@ def _read(spark: SparkSession, source: Input, requested: OffsetBounds, schema: s
         options["endingOffsets"].setdefault(topic, {})[str(partition)] = end
     if not assigned:  # this side has nothing to read, but the frame needs the same columns
         return source.with_options(view=view, includeHeaders="true").frame(spark, schema).where("false")
-    told = {name: json.dumps(value) for name, value in (options | {"assign": assigned}).items()}
-    bare = Input(source.text, source.bootstrap_servers, source.path, (), source.options | told)
+    more_options = {name: json.dumps(value) for name, value in (options | {"assign": assigned}).items()}
+    bare = Input(source.text, source.bootstrap_servers, source.path, (), source.options | more_options)
     return bare.with_options(view=view, includeHeaders="true").frame(spark, schema)
 
 
@@ -237,10 +237,10 @@ def _shown(spark: SparkSession, left: Input, right: Input, rows: list[Any]) -> l
     sides = []
     for source, missing in ((left, MISSING_LEFT), (right, MISSING_RIGHT)):
         found = {}
-        wanted = {
+        offsets_by_partition = {
             each: [r["offset"] for r in rows if (r[0], r[1]) == each and r["difference"] != missing] for each in places
         }
-        for each, offsets in wanted.items():
+        for each, offsets in offsets_by_partition.items():
             if offsets:
                 requested = {each: (min(offsets), max(offsets) + 1)}
                 for one in (

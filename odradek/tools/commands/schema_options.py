@@ -47,4 +47,4 @@ def add_formats(parser: argparse.ArgumentParser, help: str) -> None:
 def formats_of(options: argparse.Namespace) -> dict[str, str]:
     """Returns the formats that the user specified, by part of the record: key, value."""
     given = {"key": options.key_format, "value": options.value_format}
-    return {part: wanted for part, wanted in given.items() if wanted is not None}
+    return {part: value for part, value in given.items() if value is not None}

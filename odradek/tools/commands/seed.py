@@ -93,10 +93,10 @@ async def _encoder(topic: SeedTopic, options: argparse.Namespace) -> RecordEncod
     if not subjects:
         return None
     (subject,) = subjects
-    wanted = argparse.Namespace(
+    arguments = argparse.Namespace(
         **vars(options), topic=topic.name, key_format=None, value_format="schema", subject=subject, schema_id=None
     )
-    return await encoder_of(wanted)
+    return await encoder_of(arguments)
 
 
 async def _fill(producer: Producer, topic: SeedTopic, encoder: RecordEncoder | None) -> None:

@@ -102,8 +102,8 @@ def complete(
     if "KAFKA_LOG_DIRS" not in given and ("KAFKA_LOG_DIR" in given or "log.dir" in in_file):
         del variables["KAFKA_LOG_DIRS"]
     if formatted_cluster_id is not None and variables.get("CLUSTER_ID", formatted_cluster_id) != formatted_cluster_id:
-        wanted = variables.pop("CLUSTER_ID")
-        notes.append(f"CLUSTER_ID={wanted} is ignored: this data directory belongs to {formatted_cluster_id}")
+        cluster_id = variables.pop("CLUSTER_ID")
+        notes.append(f"CLUSTER_ID={cluster_id} is ignored: this data directory belongs to {formatted_cluster_id}")
     notes += _notes(given, in_file)
     for name in [name for name in variables if name in JAVA_VARIABLES or name.startswith("KAFKA_ZOOKEEPER_")]:
         del variables[name]

@@ -62,11 +62,11 @@ def main(words: Sequence[str] = ()) -> int:
     mapped = as_apache_kafka(os.environ, in_file, read_file=lambda path: "", is_file=lambda path: True)
     environment = complete(mapped.variables, in_file, read_secret=lambda name: "")
     configured, port = ports({**in_file, **settings_of_environment(environment.variables)})
-    asked = configured if http_port is None else http_port
+    checked_port = configured if http_port is None else http_port
     try:
-        problem = check(asked, port)
+        problem = check(checked_port, port)
     except OSError as error:
-        problem = f"port {port if asked is None else asked} of 127.0.0.1: {error.strerror or error}"
+        problem = f"port {port if checked_port is None else checked_port} of 127.0.0.1: {error.strerror or error}"
     if problem is not None:
         print(f"odradek health: the broker is not ready: {problem}", file=sys.stderr)
     return 0 if problem is None else 1

@@ -125,8 +125,8 @@ def read_recording(data: bytes, _: int) -> Iterator[Finding]:
 
 def _fields(entry: Recorded, open_requests: dict[int, tuple[int, int]]) -> dict[str, Any]:
     if entry.kind in (Kind.OPENED, Kind.EVENT):
-        told: dict[str, Any] = json.loads(entry.body)
-        return told
+        fields: dict[str, Any] = json.loads(entry.body)
+        return fields
     if entry.kind is Kind.RECEIVED:
         if len(entry.body) < REQUEST_START.size:  # a masked secret, or bytes that are not a request
             return {"bytes": len(entry.body)}

@@ -59,18 +59,18 @@ class EventCursor:
             while self._all_to + 1 in self._others:
                 self._all_to += 1
                 self._others.discard(self._all_to)
-            told = self._exchanges.decoded(number, exchange, self._api, self._client_id)
-            if told is not None:
-                yield self._event(told)
+            fields = self._exchanges.decoded(number, exchange, self._api, self._client_id)
+            if fields is not None:
+                yield self._event(fields)
 
-    def _event(self, told: Mapping[str, object], kind: str | None = None) -> bytes:
+    def _event(self, fields: Mapping[str, object], kind: str | None = None) -> bytes:
         named = "" if kind is None else f"event: {kind}\n"
-        return f"{named}id: {self._all_to}\ndata: {json.dumps(told)}\n\n".encode()
+        return f"{named}id: {self._all_to}\ndata: {json.dumps(fields)}\n\n".encode()
 
 
 async def send_requests(
     exchanges: Exchanges,
-    told: EventCursor,
+    cursor: EventCursor,
     request: web.Request,
     headers: Mapping[str, str],
     is_there: Callable[[], bool],
@@ -87,7 +87,7 @@ async def send_requests(
         with suppress(ConnectionResetError):
             await response.prepare(request)
             while request.transport is not None and not request.transport.is_closing():
-                for number, event in enumerate(told.next_events()):
+                for number, event in enumerate(cursor.next_events()):
                     await response.write(event)
                     if number == MAX_EVENTS:
                         break

@@ -352,8 +352,8 @@ class Odd:
             if isinstance(request, StreamsGroupHeartbeatRequest):
                 self._reshape_tasks(answer, request)
         elif isinstance(answer, FindCoordinatorResponse):
-            told: list[FindCoordinatorResponse | Coordinator] = [answer, *answer.coordinators]
-            said = [each for each in told if each.error_code == 0]
+            coordinators: list[FindCoordinatorResponse | Coordinator] = [answer, *answer.coordinators]
+            said = [each for each in coordinators if each.error_code == 0]
             if said and self.applies("null"):
                 for each in said:
                     each.error_message = None
@@ -408,10 +408,10 @@ class Odd:
                 answer.status = [*(answer.status or ()), delayed]
 
     def _reshape_offsets(self, answer: OffsetFetchResponse) -> None:
-        told: list[OffsetFetchResponsePartition | OffsetFetchResponsePartitions] = []
-        told += (each for topic in answer.topics for each in topic.partitions)
-        told += (each for group in answer.groups for topic in group.topics for each in topic.partitions)
-        empty = [each for each in told if each.metadata == ""]
+        partitions: list[OffsetFetchResponsePartition | OffsetFetchResponsePartitions] = []
+        partitions += (each for topic in answer.topics for each in topic.partitions)
+        partitions += (each for group in answer.groups for topic in group.topics for each in topic.partitions)
+        empty = [each for each in partitions if each.metadata == ""]
         if empty and self.applies("null"):
             for each in empty:
                 each.metadata = None
@@ -435,14 +435,14 @@ class Odd:
 
         Returns the older response, or `answer`. The request and the responses are encoded.
         """
-        told = self.metadata.pop(request, None) or MetadataHistory(answer, answer)
-        if told.newest != answer:
-            told.newest, told.before = answer, told.newest
+        history = self.metadata.pop(request, None) or MetadataHistory(answer, answer)
+        if history.newest != answer:
+            history.newest, history.before = answer, history.newest
         if len(answer) <= MAX_METADATA_BYTES:
-            self.metadata[request] = told
+            self.metadata[request] = history
         if len(self.metadata) > MAX_METADATA_ANSWERS:
             del self.metadata[next(iter(self.metadata))]
-        return told.before if told.before != answer and self.applies("old metadata") else answer
+        return history.before if history.before != answer and self.applies("old metadata") else answer
 
     def _reshape_metadata(self, answer: MetadataResponse) -> None:
         if self.applies("other order"):

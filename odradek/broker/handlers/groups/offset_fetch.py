@@ -175,7 +175,7 @@ def split_refused_topics(
 ) -> tuple[OffsetFetchRequestGroup, list[OffsetFetchResponseTopics]]:
     """Returns the group's request without the topics that must be refused, and the refusals for these topics."""
     refused: list[OffsetFetchResponseTopics] = []
-    wanted: list[OffsetFetchRequestTopics] = []
+    accepted_topics: list[OffsetFetchRequestTopics] = []
     for topic in topics:
         name = topic.name
         if by_id:
@@ -189,11 +189,14 @@ def split_refused_topics(
         except KafkaError as error:
             refused.append(topic_error(topic, error.code))
             continue
-        wanted.append(
+        accepted_topics.append(
             OffsetFetchRequestTopics(name=name, topic_id=topic.topic_id, partition_indexes=topic.partition_indexes)
         )
     group = OffsetFetchRequestGroup(
-        group_id=requested.group_id, member_id=requested.member_id, member_epoch=requested.member_epoch, topics=wanted
+        group_id=requested.group_id,
+        member_id=requested.member_id,
+        member_epoch=requested.member_epoch,
+        topics=accepted_topics,
     )
     return group, refused
 

@@ -91,7 +91,7 @@ async def topic(served: ViewedBroker, query: Query) -> View | Job:
     is_sorted = order.by in PARTITIONS_SORTED_BY
     shown = members if is_sorted else members[order.start : order.end]
     await served.visit(shown, lambda each: rows.append(partition_row(each, names)))
-    told: dict[str, JsonValue] = {
+    fields: dict[str, JsonValue] = {
         "name": name,
         "total": len(members),
         "from": order.start,
@@ -107,7 +107,7 @@ async def topic(served: ViewedBroker, query: Query) -> View | Job:
             for each in describe_topic(broker.config, broker.metadata.image.topic_configs(name), broker.rules)
         ],
     }
-    return (lambda: {**told, "partitions": order.visible_rows(rows)}) if is_sorted else told
+    return (lambda: {**fields, "partitions": order.visible_rows(rows)}) if is_sorted else fields
 
 
 def partition_row(each: Partition, names: Mapping[int, str]) -> dict[str, JsonValue]:
@@ -174,8 +174,8 @@ async def partition(served: ViewedBroker, query: Query) -> Job:
     def job() -> View:
         steps = {name: steps_of(of.reader.scan(steps_start(of)), name) for name, of in logs.items()}
         runs = runs_of(log.reader.scan(start, end), start, end)[-SHOWN:]
-        told = [*timeline(runs, place, steps, names), *ahead]
-        return {**now, "timeline": told, "picture": picture(lanes, timeline_events(told, runs), holds)}
+        all_steps = [*timeline(runs, place, steps, names), *ahead]
+        return {**now, "timeline": all_steps, "picture": picture(lanes, timeline_events(all_steps, runs), holds)}
 
     return job
 

@@ -89,8 +89,8 @@ def metadata_of_an_older_epoch(stage: ScenarioCluster) -> str | None:
     count_requests(stage, "Produce", 1)
     name_old_leader(stage, 1)
     stage.kafka.wait(fault="old", hits=2, timeout_s=PATIENCE_S)
-    asked = stage.kafka.requests(api="Metadata", client_id=JUDGED)
-    if all(each["version"] < METADATA_WITH_EPOCHS for each in asked):
+    requests = stage.kafka.requests(api="Metadata", client_id=JUDGED)
+    if all(each["version"] < METADATA_WITH_EPOCHS for each in requests):
         raise Unimplemented("leader epochs")
     driver.send_command("produce", TOPIC, "0", "c")
     try:
@@ -125,10 +125,10 @@ def reader_of_a_node_that_does_not_lead_all(stage: ScenarioCluster) -> str | Non
     driver = stage.driver(group="g")
     driver.run_command("subscribe", TOPIC)
     received = poll_values(driver, 1)
-    asked = [node for node in (1, 3) if hits(stage, f"ListOffsets at {node}")]
+    nodes = [node for node in (1, 3) if hits(stage, f"ListOffsets at {node}")]
     return (
-        (f"the client sent ListOffsets to node {asked[0]}, although node 2 is the leader")
-        if asked
+        (f"the client sent ListOffsets to node {nodes[0]}, although node 2 is the leader")
+        if nodes
         else difference(received, ["a"])
     )
 
