@@ -404,8 +404,8 @@ def test_the_operations_have_the_numbers_of_the_request() -> None:
 def test_a_request_that_makes_more_records_than_one_batch_may_have_changes_nothing() -> None:
     def decision(resources: int) -> Decision[list[Result]]:
         changes = [SettingChange("interval.ms", SET, "1000")]
-        asked = [ResourceChanges(CLIENT_METRICS, f"m{number}", changes) for number in range(resources)]
-        return decided(alter_configs(image_with(), config_with(), asked, node_id=1, is_incremental=True))
+        resource_changes = [ResourceChanges(CLIENT_METRICS, f"m{number}", changes) for number in range(resources)]
+        return decided(alter_configs(image_with(), config_with(), resource_changes, node_id=1, is_incremental=True))
 
     assert len(decision(MAX_RECORDS).records) == MAX_RECORDS
     with pytest.raises(KafkaError) as refused:

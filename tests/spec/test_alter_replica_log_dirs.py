@@ -28,10 +28,10 @@ def scene() -> BrokerScene:
     return scene
 
 
-def moved(scene: BrokerScene, *wanted: tuple[str, str, list[int]], version: int = 2) -> dict[str, dict[int, ErrorCode]]:
+def moved(scene: BrokerScene, *moves: tuple[str, str, list[int]], version: int = 2) -> dict[str, dict[int, ErrorCode]]:
     dirs = [
         AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=indexes)])
-        for path, topic, indexes in wanted
+        for path, topic, indexes in moves
     ]
     context = scene.context(ApiKey.ALTER_REPLICA_LOG_DIRS, version)
     response = alter_replica_log_dirs(AlterReplicaLogDirsRequest(dirs=dirs), context, scene.broker)
@@ -44,19 +44,19 @@ def moved(scene: BrokerScene, *wanted: tuple[str, str, list[int]], version: int 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_replica_may_stay_in_its_directory(scene: BrokerScene, version: int) -> None:
-    told = moved(scene, ("/data", "t", [0, 1]), version=version)
-    assert told == {"t": {0: E.NONE, 1: E.NONE}}
+    errors = moved(scene, ("/data", "t", [0, 1]), version=version)
+    assert errors == {"t": {0: E.NONE, 1: E.NONE}}
 
 
 @pytest.mark.parametrize("path", ["/data/", "/data/../data", "/elsewhere", "data", ""])
 def test_a_move_to_another_directory_is_refused(scene: BrokerScene, path: str) -> None:
-    told = moved(scene, (path, "t", [0]), (path, "none", [0]))
-    assert told == {"t": {0: E.LOG_DIR_NOT_FOUND}, "none": {0: E.LOG_DIR_NOT_FOUND}}
+    errors = moved(scene, (path, "t", [0]), (path, "none", [0]))
+    assert errors == {"t": {0: E.LOG_DIR_NOT_FOUND}, "none": {0: E.LOG_DIR_NOT_FOUND}}
 
 
 def test_an_unknown_replica_is_not_moved(scene: BrokerScene) -> None:
-    told = moved(scene, ("/data", "t", [1, 9]), ("/data", "none", [0]))
-    assert told == {"t": {1: E.NONE, 9: E.UNKNOWN_TOPIC_OR_PARTITION}, "none": {0: E.UNKNOWN_TOPIC_OR_PARTITION}}
+    errors = moved(scene, ("/data", "t", [1, 9]), ("/data", "none", [0]))
+    assert errors == {"t": {1: E.NONE, 9: E.UNKNOWN_TOPIC_OR_PARTITION}, "none": {0: E.UNKNOWN_TOPIC_OR_PARTITION}}
 
 
 def test_the_last_directory_named_for_a_replica_counts(scene: BrokerScene) -> None:

@@ -75,11 +75,11 @@ def test_segments_below_the_new_log_start_are_deleted_at_the_next_check() -> Non
 def test_records_staged_when_a_chore_comes_are_written_first() -> None:
     scene = Scene(log_retention_check_interval_ms=5 * MINUTE_MS)
     scene.topic("t", segment_bytes=200)
-    told: list[object] = []
+    outcomes: list[object] = []
     batch = build_batch([NewRecord(b"k", b"v", NOW_MS)])
-    scene.partition("t").append(batch, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append)
+    scene.partition("t").append(batch, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=outcomes.append)
     scene.timers.advance(MINUTE_MS)
-    assert told == [None]
+    assert outcomes == [None]
 
 
 def test_a_removal_that_fails_leaves_the_log_as_it_should_be_and_the_rest_to_the_next_start() -> None:

@@ -102,11 +102,11 @@ def test_a_group_without_members_is_deleted_with_its_offsets() -> None:
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
 def test_a_group_with_members_is_not_deleted(state: str) -> None:
     scene = Scene()
-    asked = scene.join()
+    reply = scene.join()
     if state != "PreparingRebalance":
         scene.advance(0)
     if state == "Stable":
-        scene.settle([asked.answer])
+        scene.settle([reply.answer])
     assert scene.groups() == {GROUP: state}
     assert scene.delete_group() is ErrorCode.NON_EMPTY_GROUP
 
@@ -120,6 +120,6 @@ def test_a_deleted_group_begins_anew_with_its_first_generation() -> None:
     (member,) = scene.come("a")
     scene.leave(member)
     scene.delete_group()
-    asked = scene.join()
+    reply = scene.join()
     scene.advance(0)
-    assert asked.answer.generation_id == 1
+    assert reply.answer.generation_id == 1

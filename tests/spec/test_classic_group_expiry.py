@@ -83,7 +83,7 @@ def test_members_of_another_protocol_type_keep_all_offsets() -> None:
 
 
 def test_a_commit_may_bring_its_own_retention() -> None:
-    """Checks that the broker applies the retention time in OffsetCommit requests of versions 2 to 4."""
+    """Checks that the retention time in OffsetCommit requests of versions 2 to 4 applies."""
     scene = Scene()
     scene.commit(1, retention_time_ms=5_000, version=4)
     scene.restart()
@@ -108,11 +108,11 @@ def test_an_empty_group_without_offsets_is_forgotten_when_next_looked_at() -> No
 
 def test_a_member_id_of_a_forgotten_group_is_unknown() -> None:
     scene = Scene()
-    asked = scene.join(version=4)
+    reply = scene.join(version=4)
     scene.expire()
     assert scene.groups() == {}
     assert scene.due == {}
-    assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.join(reply.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_offsets_do_not_expire_while_writes_fail() -> None:

@@ -11,7 +11,7 @@ RANGE, STICKY = {"range": subscription("t")}, {"sticky": subscription("t")}
 
 
 def timers(scene: Scene, kind: TimerKind) -> list[int]:
-    """Returns the remaining time, in milliseconds, of each timer of the given kind."""
+    """Returns the remaining time of each timer of the given kind, in milliseconds."""
     return sorted(due - scene.now_ms for key, due in scene.due.items() if key.kind is kind)
 
 
@@ -41,35 +41,35 @@ def test_a_member_id_is_the_client_id_with_a_unique_suffix() -> None:
 
 def test_from_version_4_on_a_dynamic_member_is_sent_back_with_a_member_id() -> None:
     scene = Scene()
-    asked = scene.join(client="a", version=4)
-    assert asked.code is ErrorCode.MEMBER_ID_REQUIRED
+    reply = scene.join(client="a", version=4)
+    assert reply.code is ErrorCode.MEMBER_ID_REQUIRED
     assert scene.describe().members == []
-    back = scene.join(asked.answer.member_id, version=4)
+    back = scene.join(reply.answer.member_id, version=4)
     scene.advance(0)
-    assert back.answer.member_id == asked.answer.member_id
+    assert back.answer.member_id == reply.answer.member_id
     assert back.answer.generation_id == 1
 
 
 def test_a_static_member_needs_no_second_request() -> None:
     scene = Scene()
-    asked = scene.join(instance="i", version=9)
+    reply = scene.join(instance="i", version=9)
     scene.advance(0)
-    assert asked.code is ErrorCode.NONE
+    assert reply.code is ErrorCode.NONE
 
 
 def test_a_member_id_that_nobody_was_given_is_unknown() -> None:
     scene = Scene()
-    asked = scene.join("made-up")
-    assert asked.code is ErrorCode.UNKNOWN_MEMBER_ID
-    assert asked.answer.member_id == "made-up"
+    reply = scene.join("made-up")
+    assert reply.code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert reply.answer.member_id == "made-up"
     assert scene.groups() == {}
 
 
 def test_a_member_id_that_is_not_used_in_time_is_forgotten() -> None:
     scene = Scene()
-    asked = scene.join(version=4, session_timeout_ms=6_000)
+    reply = scene.join(version=4, session_timeout_ms=6_000)
     scene.advance(6_000)
-    assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.join(reply.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_rebalance_waits_for_a_client_that_has_received_a_member_id() -> None:
@@ -100,11 +100,11 @@ def delayed(delay_ms: int = 3_000) -> Scene:
 
 def test_the_first_generation_waits_for_the_initial_delay_though_everybody_is_there() -> None:
     scene = delayed()
-    asked = scene.join()
+    reply = scene.join()
     scene.advance(2_999)
-    assert asked.is_parked
+    assert reply.is_parked
     scene.advance(1)
-    assert asked.answer.generation_id == 1
+    assert reply.answer.generation_id == 1
 
 
 def test_a_newcomer_extends_the_initial_delay_up_to_the_rebalance_timeout() -> None:
@@ -160,9 +160,9 @@ def test_the_protocol_with_most_votes_wins_among_those_that_all_have() -> None:
 def test_a_member_without_a_common_protocol_is_refused() -> None:
     scene = Scene()
     scene.come("a", protocols=RANGE)
-    asked = scene.join(client="b", protocols=STICKY)
-    assert asked.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert asked.answer.member_id == ""
+    reply = scene.join(client="b", protocols=STICKY)
+    assert reply.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert reply.answer.member_id == ""
 
 
 def test_a_member_of_another_protocol_type_is_refused() -> None:
@@ -180,9 +180,9 @@ def test_an_emptied_group_may_change_its_protocol_type() -> None:
     scene = Scene()
     (member,) = scene.come("a")
     scene.leave(member)
-    asked = scene.join(protocol_type="connect", protocols={"default": b""})
+    reply = scene.join(protocol_type="connect", protocols={"default": b""})
     scene.advance(0)
-    assert asked.answer.protocol_type == "connect"
+    assert reply.answer.protocol_type == "connect"
 
 
 # --- Session timeouts and group sizes.
@@ -193,9 +193,9 @@ def test_an_emptied_group_may_change_its_protocol_type() -> None:
 )
 def test_session_timeouts_have_bounds(session_timeout_ms: int, accepted: bool) -> None:
     scene = Scene(GroupConfig(group_max_session_timeout_ms=9_000))
-    asked = scene.join("x", session_timeout_ms=session_timeout_ms)
-    assert asked.code is (ErrorCode.UNKNOWN_MEMBER_ID if accepted else ErrorCode.INVALID_SESSION_TIMEOUT)
-    assert asked.answer.member_id == "x"
+    reply = scene.join("x", session_timeout_ms=session_timeout_ms)
+    assert reply.code is (ErrorCode.UNKNOWN_MEMBER_ID if accepted else ErrorCode.INVALID_SESSION_TIMEOUT)
+    assert reply.answer.member_id == "x"
 
 
 def test_a_group_needs_a_name() -> None:
@@ -214,9 +214,9 @@ def test_version_0_uses_the_session_timeout_as_the_rebalance_timeout() -> None:
 def test_a_full_group_accepts_no_new_members_but_its_own_may_rejoin() -> None:
     scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=0, group_max_size=2))
     leader, _ = scene.come("a", "b")
-    asked = scene.join(client="c")
-    assert asked.code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert asked.answer.member_id == ""
+    reply = scene.join(client="c")
+    assert reply.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert reply.answer.member_id == ""
     assert scene.join(leader).is_parked
 
 
@@ -232,12 +232,12 @@ def test_in_a_rebalance_of_a_full_group_the_first_members_stay() -> None:
 
 def test_a_member_id_does_not_reserve_a_place_in_a_full_group() -> None:
     scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=0, group_max_size=1))
-    asked = scene.join(client="late", version=4)
+    reply = scene.join(client="late", version=4)
     scene.come("a")
-    late = scene.join(asked.answer.member_id, version=4)
+    late = scene.join(reply.answer.member_id, version=4)
     assert late.code is ErrorCode.GROUP_MAX_SIZE_REACHED
     # The member id does not reserve a place for a second attempt either.
-    assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert scene.join(reply.answer.member_id, version=4).code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 # --- Rebalances.

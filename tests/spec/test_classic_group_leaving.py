@@ -1,5 +1,5 @@
-"""Tests that LeaveGroup removes members from a classic group. A request can remove several members, and may come from a
-member or from an administrator."""
+"""Tests that LeaveGroup removes members from a classic group. A request removes one or several members, and may come
+from a member or from an administrator."""
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.leave_group_request import MemberIdentity
@@ -64,9 +64,9 @@ def test_an_unknown_group_answers_for_each_member() -> None:
 
 def test_a_member_that_only_has_a_member_id_can_leave() -> None:
     scene = Scene()
-    asked = scene.join(version=4)
-    assert scene.leave(asked.answer.member_id) == [ErrorCode.NONE]
-    assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
+    reply = scene.join(version=4)
+    assert scene.leave(reply.answer.member_id) == [ErrorCode.NONE]
+    assert scene.join(reply.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_is_sent_away_by_its_instance_id_alone() -> None:
@@ -96,9 +96,9 @@ def test_a_waiting_join_of_a_removed_member_gets_unknown_member_id() -> None:
 
 def test_a_waiting_sync_of_a_removed_member_gets_unknown_member_id() -> None:
     scene = Scene()
-    asked = [scene.join(client=client) for client in ("a", "b")]
+    replies = [scene.join(client=client) for client in ("a", "b")]
     scene.advance(0)
-    follower = asked[1].answer.member_id
+    follower = replies[1].answer.member_id
     waiting = scene.sync(follower, 1)
     scene.leave(follower)
     assert waiting.code is ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,5 +1,5 @@
-"""Tests that a classic group keeps its members, generation and offsets across a broker restart. Only members that were
-waiting for a response must send their requests again."""
+"""Tests that a classic group keeps its members, generation and offsets across a restart of the broker. Only members
+that were waiting for a response must send their requests again."""
 
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode
@@ -62,19 +62,19 @@ def test_a_generation_whose_assignment_was_not_recorded_is_given_again() -> None
 
 def test_a_first_generation_that_was_not_recorded_leaves_an_empty_group() -> None:
     scene = Scene()
-    asked = scene.join(client="a")
+    reply = scene.join(client="a")
     scene.advance(0)
     scene.restart()
     assert scene.groups() == {GROUP: "Empty"}
-    assert scene.sync(asked.answer.member_id, 1).code is ErrorCode.UNKNOWN_MEMBER_ID
-    assert scene.join(asked.answer.member_id).code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.sync(reply.answer.member_id, 1).code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.join(reply.answer.member_id).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_id_that_was_given_and_not_used_is_lost() -> None:
     scene = Scene()
-    asked = scene.join(version=4)
+    reply = scene.join(version=4)
     scene.restart()
-    assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.join(reply.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_the_leader_leads_after_a_restart() -> None:
@@ -106,9 +106,9 @@ def test_a_group_that_became_larger_than_is_now_allowed_is_rebalanced() -> None:
 
 def test_waiting_members_get_not_coordinator_when_the_coordinator_unloads() -> None:
     scene = Scene()
-    asked = [scene.join(client=each) for each in ("a", "b")]
+    replies = [scene.join(client=each) for each in ("a", "b")]
     scene.advance(0)
-    syncing = scene.sync(asked[1].answer.member_id, 1)
+    syncing = scene.sync(replies[1].answer.member_id, 1)
     joining = scene.join(client="c", group="other")
     for reply in scene.core.unload(ErrorCode.NOT_COORDINATOR):
         reply.token.resolve(reply.message)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Tests that a member restarting with the same instance id keeps its place in the group (static membership,
+"""Tests that a member that restarts with the same instance id keeps its place in the group (static membership,
 KIP-345)."""
 
 import pytest
@@ -8,10 +8,10 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def static_group(scene: Scene, *instances: str) -> list[str]:
-    """Creates a stable group of static members. Returns the member ids, starting with the leader's."""
-    asked = [scene.join(client=instance, instance=instance) for instance in instances]
+    """Creates a stable group of static members. Returns the member ids, starting with the leader."""
+    replies = [scene.join(client=instance, instance=instance) for instance in instances]
     scene.advance(0)
-    return scene.settle([each.answer for each in asked])
+    return scene.settle([each.answer for each in replies])
 
 
 def test_a_member_that_comes_back_gets_a_new_member_id_and_no_rebalance_begins() -> None:
@@ -57,9 +57,9 @@ def test_a_join_that_waits_under_the_old_member_id_is_fenced() -> None:
 
 def test_a_sync_that_waits_under_the_old_member_id_is_fenced() -> None:
     scene = Scene()
-    asked = [scene.join(client=each, instance=each) for each in ("a", "b")]
+    replies = [scene.join(client=each, instance=each) for each in ("a", "b")]
     scene.advance(0)
-    waiting = scene.sync(asked[1].answer.member_id, 1, instance="b")
+    waiting = scene.sync(replies[1].answer.member_id, 1, instance="b")
     back = scene.join(instance="b")
     assert waiting.code is ErrorCode.FENCED_INSTANCE_ID
     assert back.is_parked  # The group has no assignment yet, so all members join again.
@@ -76,7 +76,7 @@ def test_a_leader_that_comes_back_leads_and_need_not_assign_anew() -> None:
 
 
 def test_an_older_leader_that_comes_back_rejoins_as_a_follower() -> None:
-    """Checks that the former leader rejoins as a follower. As the leader, it would compute an assignment that the group
+    """Checks that the former leader rejoins as a follower. As the leader it would compute an assignment that the group
     does not wait for."""
     scene = Scene()
     old, _ = static_group(scene, "a", "b")
@@ -102,9 +102,9 @@ def test_a_member_that_comes_back_with_another_subscription_but_the_same_protoco
 def test_a_member_that_comes_back_and_changes_the_chosen_protocol_begins_a_rebalance() -> None:
     scene = Scene()
     both = {"range": subscription("t"), "sticky": subscription("t")}
-    asked = scene.join(instance="a", protocols=both)
+    reply = scene.join(instance="a", protocols=both)
     scene.advance(0)
-    scene.settle([asked.answer])
+    scene.settle([reply.answer])
     back = scene.join(instance="a", protocols={"sticky": subscription("t")})
     assert back.answer.generation_id == 2  # It is the only member, so the rebalance ends immediately.
     assert back.answer.protocol_name == "sticky"
@@ -129,12 +129,12 @@ def test_a_return_that_cannot_be_recorded_has_not_happened() -> None:
 
 def test_a_rebalance_waits_for_static_members_until_their_session_ends() -> None:
     scene = Scene()
-    asked = [
+    replies = [
         scene.join(client=each, instance=each, session_timeout_ms=100_000, rebalance_timeout_ms=20_000)
         for each in ("a", "b")
     ]
     scene.advance(0)
-    leader, follower = scene.settle([each.answer for each in asked])
+    leader, follower = scene.settle([each.answer for each in replies])
     again = scene.join(leader, instance="a", session_timeout_ms=100_000, rebalance_timeout_ms=20_000)
     scene.advance(20_000)
     # A static member that did not join in time is still a member, and keeps its part of the assignment.
@@ -144,12 +144,12 @@ def test_a_rebalance_waits_for_static_members_until_their_session_ends() -> None
 
 def test_with_only_absent_static_members_the_join_phase_goes_on() -> None:
     scene = Scene()
-    asked = [
+    replies = [
         scene.join(client=each, instance=each, session_timeout_ms=100_000, rebalance_timeout_ms=20_000)
         for each in ("a", "b")
     ]
     scene.advance(0)
-    scene.settle([each.answer for each in asked])
+    scene.settle([each.answer for each in replies])
     newcomer = scene.join(client="c", session_timeout_ms=100_000)
     scene.leave(scene.describe().members[-1].member_id)
     assert newcomer.code is ErrorCode.UNKNOWN_MEMBER_ID

@@ -9,10 +9,10 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def generation_of(scene: Scene, *clients: str) -> tuple[str, ...]:
-    """Makes members join without syncing. Returns their member ids, starting with the leader's."""
-    asked = [scene.join(client=client) for client in clients]
+    """Lets members join without syncing. Returns their member ids, starting with the leader."""
+    replies = [scene.join(client=client) for client in clients]
     scene.advance(0)
-    return tuple(each.answer.member_id for each in asked)
+    return tuple(each.answer.member_id for each in replies)
 
 
 # --- The assignment.
@@ -48,7 +48,7 @@ def test_the_assignment_is_recorded_before_anybody_learns_it() -> None:
     assert waiting.is_parked
     assert scene.groups() == {GROUP: "CompletingRebalance"}
     scene.writes_fail = False
-    again = scene.join(leader)  # A leader joins again after it has looked up its coordinator.
+    again = scene.join(leader)  # A leader joins again after it has looked for its coordinator.
     assert again.answer.generation_id == 1
     scene.sync(leader, 1, {leader: b"L", follower: b"F"})
     assert waiting.answer.assignment == b"F"
@@ -106,11 +106,11 @@ def test_the_member_is_checked_before_its_generation_and_that_before_its_protoco
 
 def test_members_that_do_not_sync_within_the_rebalance_timeout_are_removed() -> None:
     scene = Scene()
-    asked = [
+    replies = [
         scene.join(client=client, session_timeout_ms=100_000, rebalance_timeout_ms=20_000) for client in ("a", "b")
     ]
     scene.advance(0)
-    leader, follower = (each.answer.member_id for each in asked)
+    leader, follower = (each.answer.member_id for each in replies)
     scene.sync(leader, 1, {leader: b"L", follower: b"F"})
     scene.advance(20_000)
     assert scene.groups() == {GROUP: "PreparingRebalance"}
@@ -119,11 +119,11 @@ def test_members_that_do_not_sync_within_the_rebalance_timeout_are_removed() -> 
 
 def test_a_leader_that_does_not_sync_is_removed_and_the_others_rejoin() -> None:
     scene = Scene()
-    asked = [
+    replies = [
         scene.join(client=client, session_timeout_ms=100_000, rebalance_timeout_ms=20_000) for client in ("a", "b")
     ]
     scene.advance(0)
-    _, follower = (each.answer.member_id for each in asked)
+    _, follower = (each.answer.member_id for each in replies)
     waiting = scene.sync(follower, 1)
     scene.advance(20_000)
     assert waiting.code is ErrorCode.REBALANCE_IN_PROGRESS
@@ -214,7 +214,7 @@ def test_a_session_that_ends_while_nothing_can_be_written_ends_as_soon_as_it_can
     scene = Scene()
     (member,) = scene.come("a", session_timeout_ms=10_000)
     scene.writes_fail = True
-    scene.advance(60_000)  # The session has expired, but the new generation of the empty group cannot be recorded.
+    scene.advance(60_000)  # The session has ended, but the new generation of the empty group cannot be recorded.
     assert scene.groups() == {GROUP: "Stable"}
     scene.writes_fail = False
     scene.advance(1_000)

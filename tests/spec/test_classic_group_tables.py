@@ -1,4 +1,4 @@
-"""Tests that the tables of the classic group protocol are complete and lead only to permitted states."""
+"""Tests that the tables of the classic group protocol are complete, and lead only to permitted states."""
 
 from collections.abc import Mapping
 
@@ -94,9 +94,9 @@ def test_the_state_decides_which_members_may_commit_offsets(
     plain: GroupVerdict | ErrorCode,
     transactional: GroupVerdict | ErrorCode,
 ) -> None:
-    asked = {"generation": generation, "is_anonymous": is_anonymous}
-    assert offset_commit_verdict(state, **asked, transactional=False) is plain  # type: ignore[arg-type]
-    assert offset_commit_verdict(state, **asked, transactional=True) is transactional  # type: ignore[arg-type]
+    arguments = {"generation": generation, "is_anonymous": is_anonymous}
+    assert offset_commit_verdict(state, **arguments, transactional=False) is plain  # type: ignore[arg-type]
+    assert offset_commit_verdict(state, **arguments, transactional=True) is transactional  # type: ignore[arg-type]
 
 
 def test_the_names_of_states_are_those_that_clients_are_shown() -> None:

@@ -29,10 +29,12 @@ def scene() -> BrokerScene:
     return scene
 
 
-def described(scene: BrokerScene, version: int, **asked: list[int]) -> tuple[dict[str, list[PartitionData]], list[int]]:
+def described(
+    scene: BrokerScene, version: int, **indexes_by_topic: list[int]
+) -> tuple[dict[str, list[PartitionData]], list[int]]:
     topics = [
         quorum.TopicData(topic_name=name, partitions=[quorum.PartitionData(partition_index=one) for one in indexes])
-        for name, indexes in asked.items()
+        for name, indexes in indexes_by_topic.items()
     ]
     context = scene.context(ApiKey.DESCRIBE_QUORUM, version)
     response = describe_quorum(quorum.DescribeQuorumRequest(topics=topics), context, scene.broker)
@@ -57,23 +59,27 @@ def test_this_broker_is_the_leader_and_the_only_voter(scene: BrokerScene, versio
 
 @pytest.mark.parametrize("version", range(3))
 @pytest.mark.parametrize(
-    "asked",
+    "indexes_by_topic",
     [{"__cluster_metadata": [1]}, {"__cluster_metadata": [0, 1]}, {"t": [0]}, {"__cluster_metadata": [0], "t": [0]}],
 )
 def test_only_the_metadata_log_alone_has_a_quorum(
-    scene: BrokerScene, version: int, asked: dict[str, list[int]]
+    scene: BrokerScene, version: int, indexes_by_topic: dict[str, list[int]]
 ) -> None:
-    topics, nodes = described(scene, version, **asked)
-    told = {name: [(one.partition_index, E(one.error_code)) for one in each] for name, each in topics.items()}
-    assert told == {name: [(index, E.UNKNOWN_TOPIC_OR_PARTITION) for index in each] for name, each in asked.items()}
+    topics, nodes = described(scene, version, **indexes_by_topic)
+    errors = {name: [(one.partition_index, E(one.error_code)) for one in each] for name, each in topics.items()}
+    assert errors == {
+        name: [(index, E.UNKNOWN_TOPIC_OR_PARTITION) for index in each] for name, each in indexes_by_topic.items()
+    }
     assert nodes == []
     if version >= 2:
         (message,) = {one.error_message for each in topics.values() for one in each}
         assert message == "This server does not host this topic-partition."
 
 
-@pytest.mark.parametrize("asked", [{}, {"__cluster_metadata": list[int]()}])
-def test_a_request_without_partitions_gets_no_partitions(scene: BrokerScene, asked: dict[str, list[int]]) -> None:
-    topics, nodes = described(scene, 2, **asked)
-    assert (list(topics), nodes) == (list(asked), [])
+@pytest.mark.parametrize("indexes_by_topic", [{}, {"__cluster_metadata": list[int]()}])
+def test_a_request_without_partitions_gets_no_partitions(
+    scene: BrokerScene, indexes_by_topic: dict[str, list[int]]
+) -> None:
+    topics, nodes = described(scene, 2, **indexes_by_topic)
+    assert (list(topics), nodes) == (list(indexes_by_topic), [])
     assert not any(topics.values())

@@ -1,5 +1,5 @@
-"""Tests CreatePartitions and DeleteTopics. The expected codes, messages and order are those of Kafka 4.3.1's answers to
-the same requests."""
+"""Tests CreatePartitions and DeleteTopics. The expected codes, messages and order are Kafka 4.3.1's answers to the same
+requests."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_more_new_partitions_than_can_be_recorded_at_once_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "codes"),
+    ("increases", "codes"),
     [
         ([("a", 6_001), ("b", 4_001)], [None, None]),
         ([("a", 6_001), ("b", 4_002)], [E.POLICY_VIOLATION] * 2),
@@ -93,12 +93,12 @@ def test_more_new_partitions_than_can_be_recorded_at_once_are_refused() -> None:
     ],
 )
 def test_all_topics_of_a_request_for_too_many_partitions_are_refused(
-    asked: list[tuple[str, int]], codes: list[E | None]
+    increases: list[tuple[str, int]], codes: list[E | None]
 ) -> None:
-    """O6: nonexistent topics and topics that the request names twice do not count towards the limit
+    """O6: topics that do not exist, and topics that the request names twice, do not count towards the limit
     (docs/spec/kafka-4.4.md#s5-5)."""
     image = image_with("a", "b")
-    answers = enlarge(image, *(PartitionIncrease(name, count) for name, count in asked))
+    answers = enlarge(image, *(PartitionIncrease(name, count) for name, count in increases))
     assert [code for _, code, _ in answers] == codes
 
 

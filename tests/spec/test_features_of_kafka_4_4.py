@@ -66,8 +66,8 @@ def test_metadata_version_rises_from_30_to_33_in_one_update() -> None:
 )
 def test_metadata_version_does_not_go_back(level: int, how: int, why: str) -> None:
     """F4: a downgrade of metadata.version is refused."""
-    told = refused(image_at(metadata_version=33), "metadata.version", level, how)
-    assert told == f"Unsupported metadata.version downgrade from 33 to {level}. {why}"
+    message = refused(image_at(metadata_version=33), "metadata.version", level, how)
+    assert message == f"Unsupported metadata.version downgrade from 33 to {level}. {why}"
 
 
 def test_metadata_version_34_is_not_known() -> None:

@@ -1,5 +1,5 @@
-"""Tests fetch sessions (KIP-227). A consumer names its partitions once, and later responses omit unchanged
-partitions."""
+"""Tests fetch sessions (KIP-227). A consumer names its partitions once, and later responses omit partitions without
+changes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,28 +45,28 @@ def at(topic: str, index: int = 0, offset: int = 0) -> FetchPartition:
     return FetchPartition(topic, index, offset, 1024)
 
 
-def full(cache: FetchSessions, *wanted: FetchPartition, session_id: int = 0, now_ms: int = 0) -> Fetch:
-    return cache.start_fetch(session_id, INITIAL_EPOCH, wanted, (), NamedBy.TOPIC_NAME, now_ms)
+def full(cache: FetchSessions, *partitions: FetchPartition, session_id: int = 0, now_ms: int = 0) -> Fetch:
+    return cache.start_fetch(session_id, INITIAL_EPOCH, partitions, (), NamedBy.TOPIC_NAME, now_ms)
 
 
 def incremental(
     cache: FetchSessions,
     session_id: int,
     epoch: int,
-    *wanted: FetchPartition,
+    *partitions: FetchPartition,
     forget: tuple[tuple[str, int], ...] = (),
     named_by: NamedBy = NamedBy.TOPIC_NAME,
     now_ms: int = 0,
 ) -> Fetch:
-    return cache.start_fetch(session_id, epoch, wanted, forget, named_by, now_ms)
+    return cache.start_fetch(session_id, epoch, partitions, forget, named_by, now_ms)
 
 
-def established(cache: FetchSessions, *wanted: FetchPartition, now_ms: int = 0) -> int:
+def established(cache: FetchSessions, *partitions: FetchPartition, now_ms: int = 0) -> int:
     """Opens a session whose first response had high watermark 10 and log start offset 0 for every partition.
 
     Returns the session id.
     """
-    return full(cache, *wanted, now_ms=now_ms).finish([Answer()] * len(wanted), now_ms).session_id
+    return full(cache, *partitions, now_ms=now_ms).finish([Answer()] * len(partitions), now_ms).session_id
 
 
 def topics(fetch: Fetch) -> list[object]:
@@ -155,7 +155,7 @@ def test_a_request_moves_offsets_adds_and_forgets_partitions() -> None:
 
 
 def test_partitions_that_had_records_go_to_the_end() -> None:
-    """Checks that busy partitions move to the end. At the front, they would fill every response, and the others would
+    """Checks that busy partitions move to the end. At the front they would fill every response, and the others would
     never get a turn."""
     cache = sessions()
     session_id = established(cache, at("a"), at("b"), at("c"))
@@ -252,8 +252,8 @@ def test_a_settled_session_makes_room_only_for_a_larger_one(partitions: int, mak
     session_id = established(cache, at("a"), at("b"))
     for epoch in (1, 2):
         incremental(cache, session_id, epoch, now_ms=epoch * EVICTION_MS)
-    wanted = [at("c", index) for index in range(partitions)]
-    created = established(cache, *wanted, now_ms=2 * EVICTION_MS + 1)
+    new_partitions = [at("c", index) for index in range(partitions)]
+    created = established(cache, *new_partitions, now_ms=2 * EVICTION_MS + 1)
     assert (created != NO_SESSION_ID) is makes_room
 
 

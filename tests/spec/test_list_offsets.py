@@ -60,11 +60,11 @@ class Scene(BrokerScene):
         read_committed: bool = False,
         times: int = 1,
     ) -> ListedOffset:
-        wanted = ListOffsetsPartition(partition_index=index, current_leader_epoch=known_epoch, timestamp=timestamp)
+        partition = ListOffsetsPartition(partition_index=index, current_leader_epoch=known_epoch, timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(read_committed),
-            topics=[ListOffsetsTopic(name=topic, partitions=[wanted] * times)],
+            topics=[ListOffsetsTopic(name=topic, partitions=[partition] * times)],
         )
         reply = list_offsets(request, self.context(ApiKey.LIST_OFFSETS, version), self.broker)
         self.settle()
@@ -173,7 +173,7 @@ def test_the_earliest_offset_moves_with_the_log_start_and_keeps_its_epoch(scene:
     assert scene.ask(NOW_MS + 200) == (E.NONE, 200, 6, 3)
 
 
-# Kafka once returned records of open transactions for their timestamps.
+# Kafka once returned undecided records for their timestamps.
 @pytest.mark.known_bug(28, "KAFKA-5522")
 def test_read_committed_finds_nothing_beyond_the_last_stable_offset(scene: Scene) -> None:
     scene.write((300,), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
@@ -213,9 +213,9 @@ def test_a_topic_in_two_entries_is_answered_in_one(scene: Scene) -> None:
 
 
 def searching(scene: Scene) -> Deferred[ListOffsetsResponse]:
-    wanted = ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
+    partition = ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
     request = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[wanted]) for name in ("t", "empty")]
+        replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[partition]) for name in ("t", "empty")]
     )
     reply = list_offsets(request, scene.context(ApiKey.LIST_OFFSETS, 11), scene.broker)
     assert isinstance(reply, Deferred)

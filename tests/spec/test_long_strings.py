@@ -1,4 +1,4 @@
-"""Tests long strings in requests, which can have up to 32,767 bytes. Error messages and log lines quote only the start
+"""Tests long strings in requests, which may have up to 32,767 bytes. Error messages and log lines quote only the start
 of a string.
 
 A string of 30,000 backslashes, which `repr` doubles, once produced an error message that was too long for any response.
@@ -28,8 +28,8 @@ from tests.support.in_process_broker import ConnectionClosed, InProcessBroker
 
 LONGEST = 30_000
 BACKSLASHES = "\\" * LONGEST
-# Responses repeat names from the request where the protocol requires it. These fields contain the broker's own
-# messages, which must be short.
+# Responses repeat names of the request where the protocol requires it. These fields contain the broker's own messages,
+# which must be short.
 WORDS = ("error_message", "error_string", "batch_index_error_message")
 
 
@@ -78,8 +78,8 @@ def log_text(caplog: pytest.LogCaptureFixture) -> str:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
-    with InProcessBroker(tmp_path_factory.mktemp("long-strings"), {}) as asked:
-        yield asked
+    with InProcessBroker(tmp_path_factory.mktemp("long-strings"), {}) as in_process:
+        yield in_process
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -128,10 +128,10 @@ def test_a_request_for_very_many_forbidden_topics_writes_few_lines(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
-    with InProcessBroker(tmp_path, settings) as asked, caplog.at_level(logging.INFO):
+    with InProcessBroker(tmp_path, settings) as broker, caplog.at_level(logging.INFO):
         names = [f"{'x' * 240}-{number}" for number in range(2_000)]
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
-        answer = asked.answer(asked.connection("User:alice"), request, 12, MetadataResponse)
+        answer = broker.answer(broker.connection("User:alice"), request, 12, MetadataResponse)
         assert {each.error_code for each in answer.topics} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED.value}
         lines = [each.getMessage() for each in caplog.records]
     single = [line for line in lines if line.startswith("Principal = User:alice is Denied")]

@@ -200,17 +200,17 @@ def test_replicas_of_a_stopped_broker_are_offline_and_missing_in_version_0(scene
 @pytest.mark.parametrize("version", range(8, 14))
 def test_authorized_operations_are_returned_on_request(scene: BrokerScene, version: int) -> None:
     assert only(ask(scene, "a", version=version)).topic_authorized_operations == NOT_ASKED_FOR
-    told = ask(scene, "a", version=version, include_topic_authorized_operations=True)
-    assert only(told).topic_authorized_operations == ALL_TOPIC_OPERATIONS
+    response = ask(scene, "a", version=version, include_topic_authorized_operations=True)
+    assert only(response).topic_authorized_operations == ALL_TOPIC_OPERATIONS
     if version <= 10:
         cluster = ask(scene, version=version, include_cluster_authorized_operations=True)
         assert cluster.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
 
 
 def test_authorized_operations_are_returned_for_missing_topics(scene: BrokerScene) -> None:
-    told = ask(scene, "nobody", "a b", include_topic_authorized_operations=True)
-    assert codes(told) == {"nobody": E.UNKNOWN_TOPIC_OR_PARTITION, "a b": E.INVALID_TOPIC_EXCEPTION}
-    assert {topic.topic_authorized_operations for topic in told.topics} == {ALL_TOPIC_OPERATIONS}
+    response = ask(scene, "nobody", "a b", include_topic_authorized_operations=True)
+    assert codes(response) == {"nobody": E.UNKNOWN_TOPIC_OR_PARTITION, "a b": E.INVALID_TOPIC_EXCEPTION}
+    assert {topic.topic_authorized_operations for topic in response.topics} == {ALL_TOPIC_OPERATIONS}
 
 
 # --- DescribeTopicPartitions
@@ -230,8 +230,8 @@ def page(
     response = answer_of(describe_topic_partitions(request, context, scene.broker))
     response = decode(DescribeTopicPartitionsResponse, 0, encode(response, 0))
     next_cursor = response.next_cursor
-    told = [(topic.name, [partition.partition_index for partition in topic.partitions]) for topic in response.topics]
-    return told, None if next_cursor is None else (next_cursor.topic_name, next_cursor.partition_index)
+    topics = [(topic.name, [partition.partition_index for partition in topic.partitions]) for topic in response.topics]
+    return topics, None if next_cursor is None else (next_cursor.topic_name, next_cursor.partition_index)
 
 
 def test_a_page_lists_offline_replicas_and_has_no_error_without_a_leader(scene: BrokerScene) -> None:
@@ -248,7 +248,7 @@ A, B = ("a", [0, 1]), ("b", [0])
 
 
 @pytest.mark.parametrize(
-    ("limit", "told", "next_cursor"),
+    ("limit", "expected", "next_cursor"),
     [
         (2000, [A, B], None),
         (3, [A, B], None),
@@ -259,18 +259,18 @@ A, B = ("a", [0, 1]), ("b", [0])
     ],
 )
 def test_a_page_has_the_requested_number_of_partitions_and_at_least_one(
-    scene: BrokerScene, limit: int, told: Page, next_cursor: tuple[str, int] | None
+    scene: BrokerScene, limit: int, expected: Page, next_cursor: tuple[str, int] | None
 ) -> None:
-    assert page(scene, "b", "a", limit=limit) == (told, next_cursor)
-    assert page(scene, limit=limit) == (told, next_cursor)
+    assert page(scene, "b", "a", limit=limit) == (expected, next_cursor)
+    assert page(scene, limit=limit) == (expected, next_cursor)
 
 
 @pytest.mark.parametrize(
-    ("cursor", "told"),
+    ("cursor", "expected"),
     [(("a", 0), [A, B]), (("a", 1), [("a", [1]), B]), (("a", 7), [("a", []), B]), (("b", 0), [B])],
 )
-def test_the_next_page_begins_at_the_cursor(scene: BrokerScene, cursor: tuple[str, int], told: Page) -> None:
-    assert page(scene, "a", "b", cursor=cursor) == (told, None)
+def test_the_next_page_begins_at_the_cursor(scene: BrokerScene, cursor: tuple[str, int], expected: Page) -> None:
+    assert page(scene, "a", "b", cursor=cursor) == (expected, None)
 
 
 def test_the_broker_bounds_a_page_too() -> None:
@@ -286,8 +286,8 @@ def test_unknown_topics_cost_nothing_but_a_page_ends_before_them_when_it_is_full
 def test_the_pages_together_contain_every_partition_once(scene: BrokerScene) -> None:
     cursor, seen = None, []
     while True:
-        told, cursor = page(scene, limit=1, cursor=cursor)
-        seen += [(name, index) for name, indexes in told for index in indexes]
+        topics, cursor = page(scene, limit=1, cursor=cursor)
+        seen += [(name, index) for name, indexes in topics for index in indexes]
         if cursor is None:
             break
     assert seen == [("a", 0), ("a", 1), ("b", 0)]

@@ -1,5 +1,5 @@
-"""Tests that the broker preserves and lists groups of the newer protocols in a directory written by Kafka, and that
-clients can fetch their offsets."""
+"""Tests that groups of the newer protocols in a directory that Kafka wrote are preserved and listed, and that clients
+can fetch their offsets."""
 
 import pytest
 
@@ -74,7 +74,7 @@ WITH_MEMBER = [group_epoch(3), member("m", "t"), target_epoch(3), assigned("m", 
         ([*WITH_MEMBER, group_epoch(4), target_epoch(4)], "Reconciling"),
         ([*WITH_MEMBER, assigned("m", 3, state=1)], "Reconciling"),
         ([*WITH_MEMBER, tombstone_of("m")], "Empty"),
-        # Compaction can leave the records in this order.
+        # Compaction may leave the records in this order.
         ([assigned("m", 3), group_epoch(3), target_epoch(3), member("m", "t")], "Stable"),
     ],
 )
@@ -106,8 +106,8 @@ def test_only_members_of_a_consumer_group_commit_and_fetch_with_a_member_id() ->
     assert scene.commit(8, member_id="m", generation=2) is ErrorCode.STALE_MEMBER_EPOCH
     assert scene.commit(8, member_id="m", generation=3, version=8) is ErrorCode.UNSUPPORTED_VERSION
     assert scene.fetch_all() == {("t", 0): 7}
-    for asked, code in {("who", 3): "UNKNOWN_MEMBER_ID", ("m", 2): "STALE_MEMBER_EPOCH"}.items():
-        request = OffsetFetchRequestGroup(group_id=GROUP, member_id=asked[0], member_epoch=asked[1], topics=None)
+    for member, code in {("who", 3): "UNKNOWN_MEMBER_ID", ("m", 2): "STALE_MEMBER_EPOCH"}.items():
+        request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member[0], member_epoch=member[1], topics=None)
         with pytest.raises(KafkaError, match=code):
             scene.core.fetch_offsets(request, require_stable=False)
 
@@ -138,9 +138,9 @@ def test_a_consumer_group_with_members_is_not_deleted() -> None:
 def test_an_empty_consumer_group_becomes_a_classic_group_and_keeps_its_offsets() -> None:
     scene = Scene(records=EMPTY)
     scene.commit(7)
-    asked = scene.join()
+    reply = scene.join()
     scene.advance(0)
-    scene.settle([asked.answer])
+    scene.settle([reply.answer])
     for _ in ("now", "after a restart"):
         assert [listed.group_type for listed in scene.core.list_groups([], [])] == ["classic"]
         assert scene.fetch_all() == {("t", 0): 7}

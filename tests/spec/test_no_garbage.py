@@ -46,8 +46,8 @@ class Scene(BrokerScene):
         self.settle()
 
     def fetch(self, offset: int = 0, *, max_wait_ms: int = 0) -> None:
-        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
-        topic = FetchTopic(topic="t", partitions=[wanted])
+        partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
+        topic = FetchTopic(topic="t", partitions=[partition])
         request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1_000_000, topics=[topic])
         self.peer.ask(request, FETCH)
         self.settle()
@@ -56,8 +56,8 @@ class Scene(BrokerScene):
         self.fetch(self.partition("t").log.high_watermark, max_wait_ms=500)
 
     def list_offsets(self) -> None:
-        wanted = [ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)]
-        self.peer.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=wanted)]), LIST_OFFSETS)
+        partitions = [ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)]
+        self.peer.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=partitions)]), LIST_OFFSETS)
         self.settle()
 
 
@@ -119,8 +119,8 @@ async def test_a_request_leaves_nothing_for_the_collector(request_: Callable[[Sc
         request_(scene)
         scene.peer.frames()
 
-    # A leak caused by the request appears in every attempt. Threads of clients in other tests leave objects too, but
-    # only occasionally.
+    # A leak of the request shows in every try. Threads of clients in other tests leave objects too, but only
+    # occasionally.
     assert min(left_after(ask) for _ in range(5)) == 0
 
 

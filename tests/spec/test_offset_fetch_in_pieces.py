@@ -1,4 +1,4 @@
-"""Tests that the response to an OffsetFetch for many topics is built in pieces, and that the client receives a single
+"""Tests that the response to an OffsetFetch of many topics is built in pieces, and that the client receives a single
 response."""
 
 from collections.abc import Iterator
@@ -29,15 +29,15 @@ GROUPS = ("g", "h")
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
     directory: Path = tmp_path_factory.mktemp("data")
-    with InProcessBroker(directory, {"offsets.topic.num.partitions": "1"}) as asked:
+    with InProcessBroker(directory, {"offsets.topic.num.partitions": "1"}) as in_process:
         found = False
-        while not found:  # retried while the coordinator's topic is being created and loaded
+        while not found:  # repeated while the coordinator's topic is being created and loaded
             request = FindCoordinatorRequest(key="g")
-            asked.ask(asked.connection("User:a"), request, 1)
+            in_process.ask(in_process.connection("User:a"), request, 1)
             probe = OffsetFetchRequest(group_id="g", topics=[])
-            found = not asked.answer(asked.connection("User:a"), probe, 7, OffsetFetchResponse).error_code
-            asked.go_on()
-        yield asked
+            found = not in_process.answer(in_process.connection("User:a"), probe, 7, OffsetFetchResponse).error_code
+            in_process.go_on()
+        yield in_process
 
 
 def test_each_topic_is_answered_in_its_place(broker: InProcessBroker) -> None:
@@ -67,5 +67,5 @@ def test_an_error_of_one_piece_becomes_the_error_of_the_group(version: int) -> N
     answer = merge_responses(
         [piece(ErrorCode.NONE), piece(ErrorCode.STALE_MEMBER_EPOCH), piece(ErrorCode.NONE)], [0, 0, 0]
     )
-    told = answer.groups[0] if version == 8 else answer
-    assert (told.error_code, told.topics) == (ErrorCode.STALE_MEMBER_EPOCH.value, [])
+    group = answer.groups[0] if version == 8 else answer
+    assert (group.error_code, group.topics) == (ErrorCode.STALE_MEMBER_EPOCH.value, [])

@@ -61,8 +61,8 @@ def scene() -> Scene:
 
 
 def delete(scene: Scene, offset: int, topic: str = "t", index: int = 0) -> tuple[ErrorCode, int]:
-    asked = DeleteRecordsPartition(partition_index=index, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[asked])])
+    partition = DeleteRecordsPartition(partition_index=index, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])])
     response = delete_records(request, scene.context(ApiKey.DELETE_RECORDS, 2), scene.broker)
     (result,) = response.topics[0].partitions
     return E(result.error_code), result.low_watermark
@@ -115,8 +115,8 @@ def test_records_of_internal_and_unknown_partitions_cannot_be_deleted(scene: Sce
 
 
 def epoch_end(scene: Scene, epoch: int, *, known_epoch: int = -1, topic: str = "t") -> tuple[ErrorCode, int, int]:
-    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=known_epoch, leader_epoch=epoch)
-    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+    partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=known_epoch, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])])
     context = scene.context(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4)
     (answer,) = offset_for_leader_epoch(request, context, scene.broker).topics[0].partitions
     return E(answer.error_code), answer.leader_epoch, answer.end_offset
@@ -162,7 +162,7 @@ def producers(scene: Scene, topic: str = "t", index: int = 0) -> describe_produc
 def test_idempotent_and_transactional_producers_are_described_with_their_state(scene: Scene) -> None:
     scene.write(2, producer_id=7, producer_epoch=3, base_sequence=0)
     scene.write(1, producer_id=8, producer_epoch=0, base_sequence=4, is_transactional=True)
-    told = {
+    described = {
         entry.producer_id: (
             entry.producer_epoch,
             entry.last_sequence,
@@ -172,7 +172,7 @@ def test_idempotent_and_transactional_producers_are_described_with_their_state(s
         )
         for entry in producers(scene).active_producers
     }
-    assert told == {7: (3, 1, NOW_MS, -1, -1), 8: (0, 4, NOW_MS, -1, 8)}
+    assert described == {7: (3, 1, NOW_MS, -1, -1), 8: (0, 4, NOW_MS, -1, 8)}
 
 
 @pytest.mark.parametrize(
@@ -196,18 +196,18 @@ def test_describing_producers_of_a_missing_partition_returns_an_error_without_a_
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_partitions_are_returned_with_their_size_and_unknown_ones_are_skipped(scene: Scene, version: int) -> None:
-    asked = [
+    topics = [
         DescribableLogDirTopic(topic="t", partitions=[0, 7]),
         DescribableLogDirTopic(topic="none", partitions=[0]),
     ]
     context = scene.context(ApiKey.DESCRIBE_LOG_DIRS, version)
-    response = describe_log_dirs(DescribeLogDirsRequest(topics=asked), context, scene.broker)
-    (told,) = decode(DescribeLogDirsResponse, version, encode(response, version)).results
-    sizes = [(topic.name, p.partition_index, p.partition_size) for topic in told.topics for p in topic.partitions]
+    response = describe_log_dirs(DescribeLogDirsRequest(topics=topics), context, scene.broker)
+    (directory,) = decode(DescribeLogDirsResponse, version, encode(response, version)).results
+    sizes = [(topic.name, p.partition_index, p.partition_size) for topic in directory.topics for p in topic.partitions]
     assert sizes == [("t", 0, scene.partition("t").log.size_bytes)]
-    assert told.log_dir == "/data"
+    assert directory.log_dir == "/data"
     if version >= 4:
-        assert told.total_bytes >= told.usable_bytes > 0
+        assert directory.total_bytes >= directory.usable_bytes > 0
 
 
 def test_null_asks_for_every_partition_and_an_empty_list_for_none(scene: Scene) -> None:
@@ -223,10 +223,10 @@ def test_null_asks_for_every_partition_and_an_empty_list_for_none(scene: Scene) 
 # --- InitProducerId
 
 
-def init(scene: Scene, **asked: Any) -> InitProducerIdResponse:
+def init(scene: Scene, **fields: Any) -> InitProducerIdResponse:
     given = iter(range(1000, 2000))
     scene.broker.producer_ids = SimpleNamespace(allocate=lambda then: then(next(given)))
-    request = InitProducerIdRequest(transaction_timeout_ms=1000, **asked)
+    request = InitProducerIdRequest(transaction_timeout_ms=1000, **fields)
     return start_deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)).outcome()
 
 
@@ -236,10 +236,10 @@ def test_an_idempotent_producer_gets_an_id_and_epoch_0_whatever_it_had_before(sc
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1000, 0)
 
 
-@pytest.mark.parametrize("asked", [{"producer_id": 5}, {"producer_epoch": 1}])
-def test_an_id_without_an_epoch_is_refused_and_the_other_way_round(scene: Scene, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", [{"producer_id": 5}, {"producer_epoch": 1}])
+def test_an_id_without_an_epoch_is_refused_and_the_other_way_round(scene: Scene, fields: dict[str, Any]) -> None:
     with pytest.raises(KafkaError) as refusal:
-        init(scene, transactional_id=None, **asked)
+        init(scene, transactional_id=None, **fields)
     assert refusal.value.code is E.INVALID_REQUEST
 
 

@@ -82,9 +82,9 @@ def test_a_share_group_rebalances_when_its_topics_become_assignable() -> None:
 
 def test_a_rebalance_of_a_classic_group_counts_when_the_leader_has_assigned() -> None:
     scene = Scene()
-    asked = scene.join()
+    reply = scene.join()
     scene.advance(0)
-    joined = asked.answer
+    joined = reply.answer
     assert scene.core.counts == {}
     scene.sync(joined.member_id, joined.generation_id, {joined.member_id: b"all"})
     assert scene.core.counts == {COMPLETED_REBALANCES: 1}

@@ -36,7 +36,8 @@ def said(error: KafkaError | None) -> tuple[E | None, str | None]:
 
 
 def image_of_a_larger_cluster(*replicas: int, leader: int = NODE.node_id) -> MetadataImage:
-    """Returns the metadata of a topic "t" with one partition, as in a directory once used by one of several brokers."""
+    """Returns the metadata of a topic "t" with one partition, as in a directory that was once used by one of several
+    brokers."""
     image = image_with("t")
     partition = image.topics["t"].partitions[0]
     partition.replicas, partition.leader, partition.isr = list(replicas), leader, [leader]
@@ -220,8 +221,8 @@ def elected(response: ElectLeadersResponse) -> dict[str, list[tuple[int, E]]]:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_each_partition_that_is_named_is_answered(client: Client, version: int) -> None:
-    wanted = [TopicPartitions(topic="t", partitions=[1, 0, 7]), TopicPartitions(topic="none", partitions=[0])]
-    response = client.elect(wanted, version)
+    topics = [TopicPartitions(topic="t", partitions=[1, 0, 7]), TopicPartitions(topic="none", partitions=[0])]
+    response = client.elect(topics, version)
     assert response.error_code == 0
     assert elected(response) == {"t": [(1, NOT_NEEDED), (0, NOT_NEEDED), (7, UNKNOWN)], "none": [(0, UNKNOWN)]}
 

@@ -34,9 +34,9 @@ def refused(
     if authorizer is not None:
         context.authorizer = authorizer
     scene.image.replay(FeatureLevelRecord(name="metadata.version", feature_level=metadata_version))
-    with pytest.raises(KafkaError) as told:
+    with pytest.raises(KafkaError) as caught:
         unregister_controller(UnregisterControllerRequest(controller_id=controller_id), context, scene.broker)
-    return told.value.code, told.value.message
+    return caught.value.code, caught.value.message
 
 
 def test_alter_on_the_cluster_is_required(scene: BrokerScene) -> None:
@@ -49,14 +49,14 @@ def test_alter_on_the_cluster_is_required(scene: BrokerScene) -> None:
 @pytest.mark.parametrize("metadata_version", [30, 33])
 def test_the_active_controller_cannot_unregister_itself(scene: BrokerScene, metadata_version: int) -> None:
     """U2: the cluster's only controller is active, so it cannot be unregistered."""
-    told = refused(scene, NODE_ID, metadata_version)
-    assert told == (E.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+    refusal = refused(scene, NODE_ID, metadata_version)
+    assert refusal == (E.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
 
 
 def test_before_metadata_version_33_no_controller_can_be_unregistered(scene: BrokerScene) -> None:
     """U3: the request is not supported at an earlier metadata.version."""
-    told = refused(scene, 9, 32)
-    assert told == (
+    refusal = refused(scene, 9, 32)
+    assert refusal == (
         E.UNSUPPORTED_VERSION,
         "The current MetadataVersion is too old to support controller unregistration.",
     )
@@ -65,5 +65,5 @@ def test_before_metadata_version_33_no_controller_can_be_unregistered(scene: Bro
 @pytest.mark.parametrize("controller_id", [9, -1])
 def test_the_error_names_an_unregistered_controller(scene: BrokerScene, controller_id: int) -> None:
     """U4: the error message names the controller id."""
-    told = refused(scene, controller_id)
-    assert told == (E.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {controller_id} is not currently registered.")
+    refusal = refused(scene, controller_id)
+    assert refusal == (E.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {controller_id} is not currently registered.")

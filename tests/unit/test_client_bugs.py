@@ -24,21 +24,21 @@ ELSEWHERE: Mapping[str, str] = {
 NAME = re.compile(r"(?:([\w.-]+/[\w.-]+))?#(\d+)")
 
 
-def names(told: str) -> Iterator[str]:
+def names(text: str) -> Iterator[str]:
     """Yields the names of the bugs in a text. `project#1, #2` names two bugs of a project, and a text without a number
     is a single name."""
     project = ""
-    for found in NAME.finditer(told):
+    for found in NAME.finditer(text):
         project = found[1] or project
         yield f"{project}#{found[2]}"
-    if NAME.search(told) is None:
-        yield told
+    if NAME.search(text) is None:
+        yield text
 
 
 def test_each_bug_is_shown_or_has_a_reason_why_not() -> None:
     shown = set(chain.from_iterable(names(row.bug) for row in ROWS))
-    told = set(chain.from_iterable(names(bug) for bug in NOT_SHOWN))
+    explained = set(chain.from_iterable(names(bug) for bug in NOT_SHOWN))
     tables = (*BY_PRESET.values(), *BY_ODDITY.values(), *BY_CALLS.values(), *BY_NOTHING.values())
     bugs = set(chain.from_iterable((*tables, *(of_rule for _, of_rule in BY_RULES))))
-    assert [bug for bug in sorted(bugs) if not {*names(bug)} & {*shown, *told, *ELSEWHERE}] == []
-    assert not told & shown
+    assert [bug for bug in sorted(bugs) if not {*names(bug)} & {*shown, *explained, *ELSEWHERE}] == []
+    assert not explained & shown

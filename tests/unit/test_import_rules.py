@@ -479,8 +479,8 @@ def clocks_in(source: str) -> set[str]:
     turns = {id(each.func) for each in nodes if isinstance(each, ast.Call) and ast.unparse(each) == "asyncio.sleep(0)"}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module in {*CLOCK_MODULES, "asyncio", "threading"}:
-            wanted = OTHER_CLOCKS if node.module in CLOCK_MODULES else OTHER_TIMERS
-            found |= {each.name for each in node.names} & (wanted | {"sleep"})
+            forbidden = OTHER_CLOCKS if node.module in CLOCK_MODULES else OTHER_TIMERS
+            found |= {each.name for each in node.names} & (forbidden | {"sleep"})
         elif isinstance(node, ast.Attribute) and id(node) not in turns:
             of = ast.unparse(node.value).removesuffix("()").rpartition(".")[2]
             if of.endswith("loop"):

@@ -39,9 +39,9 @@ def test_classes_run_that_start_a_cluster_and_know_the_streams_protocol(tests: k
     assert tests.classes([]) == ["org.ToolTest", "org.SmokeTest", f"org.{VARIANT}"]
 
 
-@pytest.mark.parametrize("wanted", [STREAMS, "SmokeTest"])
-def test_a_class_includes_its_variants_with_other_settings(tests: kafka_tests.KafkaTests, wanted: str) -> None:
-    assert tests.classes([wanted]) == ["org.SmokeTest", f"org.{VARIANT}"]
+@pytest.mark.parametrize("name", [STREAMS, "SmokeTest"])
+def test_a_class_includes_its_variants_with_other_settings(tests: kafka_tests.KafkaTests, name: str) -> None:
+    assert tests.classes([name]) == ["org.SmokeTest", f"org.{VARIANT}"]
 
 
 def test_a_variant_can_run_alone(tests: kafka_tests.KafkaTests) -> None:

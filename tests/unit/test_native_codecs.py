@@ -77,8 +77,8 @@ def test_the_generated_and_the_generic_codec_refuse_the_same_values(module: str)
             known = outcome(lambda message=message, version=version: encode(message, version))  # type: ignore[misc]
             chunks: list[Any] = []
             write = names[f"write_{version}"]
-            told = outcome(lambda write=write, chunks=chunks, message=message: write(message, bytearray(), chunks))  # type: ignore[misc]
-            assert (b"".join(chunks) if told is None else told) == known
+            result = outcome(lambda write=write, chunks=chunks, message=message: write(message, bytearray(), chunks))  # type: ignore[misc]
+            assert (b"".join(chunks) if result is None else result) == known
 
 
 @pytest.mark.parametrize("module", MODULES)

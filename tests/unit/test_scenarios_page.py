@@ -33,9 +33,9 @@ UNASKED_SCENARIOS = {"U5", "M5", "C5", "T11", "S12", "O1", "O2", "O4"}
 
 
 def test_every_scenario_of_a_complete_chapter_has_a_test() -> None:
-    wanted = {(page, number) for page in COMPLETE for section in sections(page) for number in section.numbers}
-    assert len(wanted) >= 140
-    assert sorted(wanted - numbered_tests().keys()) == []
+    scenarios = {(page, number) for page in COMPLETE for section in sections(page) for number in section.numbers}
+    assert len(scenarios) >= 140
+    assert sorted(scenarios - numbered_tests().keys()) == []
 
 
 def test_every_corner_case_of_transactional_acknowledgements_has_a_test() -> None:
@@ -109,11 +109,11 @@ def test_the_page_links_to_each_chapter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("test_scenario_012_an_abort_is_repeated", "an abort is repeated"),
         ("test_scenarios_003_and_004_a_member_leaves", "a member leaves"),
     ],
 )
-def test_a_row_has_the_words_of_the_tests_name(name: str, told: str) -> None:
-    assert sentence(name) == told
+def test_a_row_has_the_words_of_the_tests_name(name: str, expected: str) -> None:
+    assert sentence(name) == expected

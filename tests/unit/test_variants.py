@@ -207,5 +207,5 @@ def test_odradek_pure_runs_the_sources(installed: Path) -> None:
 
 
 def test_the_reason_in_odradek_pure_is_printed(installed: Path) -> None:
-    told = run(installed, "the sources have changed").stdout
-    assert told == f"odradek {odradek.__version__} (pure Python: the sources have changed)\n"
+    output = run(installed, "the sources have changed").stdout
+    assert output == f"odradek {odradek.__version__} (pure Python: the sources have changed)\n"

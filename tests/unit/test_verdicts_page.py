@@ -27,12 +27,14 @@ def test_every_break_of_the_page_was_examined() -> None:
         for client, cell in zip(clients, row[2:], strict=True)
         if "**" in cell
     }
-    told = {(row[0].strip(), row[1].split()[0]) for row in rows if re.match(r"[0-9A-Z]+\.\d+ ", row[1].strip())}
+    breaks = {(row[0].strip(), row[1].split()[0]) for row in rows if re.match(r"[0-9A-Z]+\.\d+ ", row[1].strip())}
     in_suite = {(each.client, rule) for each in read_played() for rule in each.broken}
-    rows_of_clients = {(client, rule) for client, rule in told if client in clients}  # suites judged the other clients
+    rows_of_clients = {
+        (client, rule) for client, rule in breaks if client in clients
+    }  # suites judged the other clients
     assert shown <= rows_of_clients <= shown | in_suite
     examined = {(each.client, each.rule) for each in read_examined()}
-    assert {(client.split(",")[0], rule) for client, rule in told} <= examined
+    assert {(client.split(",")[0], rule) for client, rule in breaks} <= examined
 
 
 PLAYED = SuiteResult("two", date(2026, 11, 25), ["CON.1"], ["MET.2"], ["MET.8"], ["2PC.1"])

@@ -190,8 +190,8 @@ def test_scenario_017_a_topic_that_is_made_later_is_assigned_by_the_next_heartbe
 )
 def test_a_join_of_the_wrong_shape_is_refused(changed: dict[str, object], reason: str) -> None:
     scene = ConsumerScene()
-    asked: dict[str, object] = {"epoch": 0, "topics": ["T3"], "owned": {}, "timeout_ms": 1_000} | changed
-    member = str(asked.pop("member", "A"))
-    assert scene.beat(member, **asked) == refused(E.INVALID_REQUEST)  # type: ignore[arg-type]
+    fields: dict[str, object] = {"epoch": 0, "topics": ["T3"], "owned": {}, "timeout_ms": 1_000} | changed
+    member = str(fields.pop("member", "A"))
+    assert scene.beat(member, **fields) == refused(E.INVALID_REQUEST)  # type: ignore[arg-type]
     assert scene.last_error == reason
     assert scene.groups() == {}

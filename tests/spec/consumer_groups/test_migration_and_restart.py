@@ -27,11 +27,11 @@ def join(
     """Sends JoinGroup for a member of the classic protocol. A new member joins a second time, with the member id that
     the coordinator assigned to it."""
     protocols = {"range": embedded(topic, owned=owned)}
-    asked = scene.join(member, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
-    if not member and not asked.is_parked and asked.code is E.MEMBER_ID_REQUIRED:
-        asked = scene.join(asked.answer.member_id, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
+    reply = scene.join(member, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
+    if not member and not reply.is_parked and reply.code is E.MEMBER_ID_REQUIRED:
+        reply = scene.join(reply.answer.member_id, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
     scene.advance(0)
-    return asked.answer
+    return reply.answer
 
 
 def assigned(scene: ConsumerScene, member: str, generation: int) -> str | ErrorCode:
@@ -124,9 +124,9 @@ def test_scenario_085_a_group_that_waits_for_its_assignment_is_upgraded_too() ->
 def test_scenario_086_a_classic_member_joins_a_consumer_group() -> None:
     scene = scene_with()
     scene.member("X", "T6")
-    asked = scene.join(version=9, protocols={"range": embedded("T6")})
-    assert asked.code is E.MEMBER_ID_REQUIRED
-    c = asked.answer.member_id
+    reply = scene.join(version=9, protocols={"range": embedded("T6")})
+    assert reply.code is E.MEMBER_ID_REQUIRED
+    c = reply.answer.member_id
     joined = join(scene, c)
     assert (joined.generation_id, joined.leader, joined.members) == (3, "", [])
     assert assigned(scene, c, 3) == ""
@@ -141,9 +141,9 @@ def test_scenario_086_a_classic_member_joins_a_consumer_group() -> None:
 @pytest.mark.parametrize("names", [("myassignor",), ("sticky", "range")])
 def test_scenario_087_assignors_of_clients_are_taken_as_they_are(names: tuple[str, ...]) -> None:
     scene = scene_with()
-    asked = scene.join(version=3, protocols={name: embedded("T6") for name in names})
+    reply = scene.join(version=3, protocols={name: embedded("T6") for name in names})
     scene.advance(0)
-    c = asked.answer.member_id
+    c = reply.answer.member_id
     assert scene.member("X", "T6").code == OK
     assert {c, "X"} == set(scene.group_of().members)
 

@@ -33,18 +33,18 @@ def commit(
 
     version  version of OffsetCommit; None commits in a transaction with TxnOffsetCommit
     """
-    wanted = [(topic, partition) for partition in partitions or (0,)]
+    topic_partitions = [(topic, partition) for partition in partitions or (0,)]
     try:
-        scene.group_of().check_offset_commit(Committer(member, None, epoch, version, wanted))
+        scene.group_of().check_offset_commit(Committer(member, None, epoch, version, topic_partitions))
     except KafkaError as error:
         return error.code if version is not None else translate(ApiKey.TXN_OFFSET_COMMIT, error.code)
     return E.NONE
 
 
 def fetch(scene: ConsumerScene, member: str | None, epoch: int) -> ErrorCode:
-    asked = OffsetFetchRequestGroup(group_id=GROUP, member_id=member, member_epoch=epoch, topics=None)
+    request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member, member_epoch=epoch, topics=None)
     try:
-        scene.core.fetch_offsets(asked, require_stable=False)
+        scene.core.fetch_offsets(request, require_stable=False)
     except KafkaError as error:
         return error.code
     return E.NONE

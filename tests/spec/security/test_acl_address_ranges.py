@@ -75,7 +75,7 @@ def test_a_range_is_taken_from_metadata_version_32_on(host: str, metadata_versio
     ],
 )
 def test_a_host_with_a_slash_that_is_no_range_is_refused(host: str, what: str) -> None:
-    """R2: the error message names the invalid part of the host."""
+    """R2: the error message names the part of the host that is wrong."""
     assert created(host) == (E.INVALID_REQUEST, f"Invalid CIDR notation '{host}': {what}")
 
 
@@ -131,8 +131,8 @@ def test_a_filter_compares_the_text_of_a_range() -> None:
 
     def finds(host: str | None) -> bool:
         topic, literal = ResourceType.TOPIC.value, PatternType.LITERAL.value
-        wanted = AclFilter(topic, "t", literal, None, host, Operation.READ.value, Permission.ALLOW.value)
-        return wanted.matches(acl("10.0.0.0/8"))
+        acl_filter = AclFilter(topic, "t", literal, None, host, Operation.READ.value, Permission.ALLOW.value)
+        return acl_filter.matches(acl("10.0.0.0/8"))
 
     assert finds("10.0.0.0/8")
     assert finds(None)

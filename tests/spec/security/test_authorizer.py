@@ -22,7 +22,7 @@ ON_TOPICS = (O.READ, O.WRITE, O.CREATE, O.DELETE, O.ALTER, O.DESCRIBE, O.DESCRIB
 
 
 class About(TypedDict, total=False):
-    """An ACL's optional parts, besides its operation and resource name."""
+    """The optional parts of an ACL, besides its operation and its resource name."""
 
     resource: ResourceType
     principal: str
@@ -237,8 +237,8 @@ def test_scenario_115_a_prefix_is_denied_by_itself_and_by_shorter_ones() -> None
 def test_scenario_116_two_phase_commit_is_a_separate_operation() -> None:
     def on_id(*acls: Acl) -> tuple[bool, bool]:
         authorizer = given(*acls)
-        asked = (O.WRITE, O.TWO_PHASE_COMMIT)
-        write, two_phase = (may(authorizer, operation, "x", resource=TXN_ID) for operation in asked)
+        operations = (O.WRITE, O.TWO_PHASE_COMMIT)
+        write, two_phase = (may(authorizer, operation, "x", resource=TXN_ID) for operation in operations)
         return write, two_phase
 
     every = allow(O.ALL, "x", resource=TXN_ID)

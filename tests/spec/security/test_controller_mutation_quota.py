@@ -1,4 +1,4 @@
-"""Tests the quota for creating and deleting partitions (docs/spec/security.md#s4-3, scenario 147)."""
+"""Tests the quota for the creation and deletion of partitions (docs/spec/security.md#s4-3, scenario 147)."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ THROTTLED = E.THROTTLING_QUOTA_EXCEEDED.value
 
 
 class Scene:
-    """A broker whose clients may create or delete one partition per second after the first eleven."""
+    """A broker whose clients may create or delete one partition per second, after the first eleven."""
 
     def __init__(self) -> None:
         self.running = Running(FakeDisk())
@@ -53,8 +53,8 @@ class Scene:
 
     def create(self, *topics: tuple[str, int], version: int = 7, validate_only: bool = False) -> tuple[list[int], int]:
         """Creates topics. Returns the error codes and the throttle time."""
-        wanted = [CreatableTopic(name=name, num_partitions=count, replication_factor=1) for name, count in topics]
-        answer = self.ask(CreateTopicsRequest(topics=wanted, validate_only=validate_only), version)
+        new_topics = [CreatableTopic(name=name, num_partitions=count, replication_factor=1) for name, count in topics]
+        answer = self.ask(CreateTopicsRequest(topics=new_topics, validate_only=validate_only), version)
         return [each.error_code for each in answer.topics], answer.throttle_time_ms
 
     def delete(self, *names: str, version: int = 6) -> tuple[list[int], int]:

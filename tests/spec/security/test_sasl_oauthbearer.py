@@ -283,6 +283,6 @@ def test_keys_that_verify_nothing_are_passed_over() -> None:
 
 
 def test_a_token_with_an_unknown_key_asks_for_new_ones() -> None:
-    asked: list[bool] = []
-    signed(key_missed=lambda: asked.append(True)).judge(first(signed_token(kid="new")), NOW_MS)
-    assert asked == [True]
+    requests: list[bool] = []
+    signed(key_missed=lambda: requests.append(True)).judge(first(signed_token(kid="new")), NOW_MS)
+    assert requests == [True]

@@ -292,9 +292,9 @@ def test_scenario_020_no_copy_has_key_or_value_if_the_first_record_is_deleted(sc
 def archiving_when_loaded(scene: DeadLetterScene) -> bytes:
     topic = with_topic(scene, 6)
     stored = [StateBatch(0, 1, 3, 1), StateBatch(2, 3, 3, 2), StateBatch(4, 5, 0, 1)]
-    told = scene.persister.write(SharePartitionKey(GROUP, topic, 0), 1, 0, StateWrite(0, 0, stored))
+    written = scene.persister.write(SharePartitionKey(GROUP, topic, 0), 1, 0, StateWrite(0, 0, stored))
     scene.settle()
-    assert told.outcome()
+    assert written.outcome()
     return topic
 
 
@@ -327,7 +327,7 @@ def test_scenario_023_after_a_crash_between_the_writes_the_first_fetch_copies_th
     topic = with_topic(scene, 10)
     member = scene.member("A")
     member.acquire(topic)
-    scene.dead_letters.stop()  # From here on, nothing is copied, as if the broker had been killed.
+    scene.dead_letters.stop()  # From here on nothing is copied, as if the broker had been killed.
     assert member.ack_code(topic, (0, 1, REJECT)) is NONE
     scene.restart_shares()
     scene.settle()
@@ -540,9 +540,9 @@ def test_a_failure_is_logged_once_a_minute_with_the_number_of_records(
     member.acquire(topic)
     for offset in range(3):
         member.ack_code(topic, (offset, offset, REJECT))
-    (told,) = [each.getMessage() for each in caplog.records]
-    assert told.startswith("1 records of the share group 'g' were archived without a copy")
-    assert "there is no topic 'dlq.missing'" in told
+    (message,) = [each.getMessage() for each in caplog.records]
+    assert message.startswith("1 records of the share group 'g' were archived without a copy")
+    assert "there is no topic 'dlq.missing'" in message
     scene.sleep(60_000)
     member.acquire()
     member.ack_code(topic, (3, 3, REJECT))

@@ -73,12 +73,12 @@ def test_every_offset_keeps_its_largest_entry_whatever_the_order(
         for offset in range(max(batch.first_offset, start_offset), batch.last_offset + 1):
             rank = (batch.delivery_count, batch.delivery_state)
             best[offset] = max(best.get(offset, rank), rank)
-    told = {
+    merged = {
         offset: (each.delivery_count, each.delivery_state)
         for each in stored
         for offset in range(each.first_offset, each.last_offset + 1)
     }
-    assert told == best
+    assert merged == best
     for before, behind in pairwise(stored):
         assert before.last_offset < behind.first_offset
         assert before.last_offset + 1 < behind.first_offset or before[2:] != behind[2:]

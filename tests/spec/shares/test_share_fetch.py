@@ -20,7 +20,7 @@ def broker() -> ShareBroker:
 
 
 def records_of(response: object, topic: bytes, index: int = 0) -> list[tuple[int, int]]:
-    """Returns (first offset, last offset) of each log batch in the response."""
+    """Returns (first offset, last offset) of the log batches in the response."""
     data = partitions_of(response)[topic, index].data.records
     return [(header.base_offset, header.last_offset) for _, header in batches(data)]
 
@@ -108,8 +108,10 @@ def test_errors_are_returned_even_if_no_more_records_fit(broker: ShareBroker, ma
     """S3: only the unknown topics get the error code UNKNOWN_TOPIC_ID (docs/spec/kafka-4.4.md#s5-3)."""
     topics = [broker.shared_topic(name, 10) for name in ("T", "U")]
     unknown = [b"\x07" * 16, b"\x08" * 16]
-    told = partitions_of(broker.member("A").fetch(unknown[0], *topics, unknown[1], max_records=max_records))
-    assert {key for key, each in told.items() if each.code is ErrorCode.UNKNOWN_TOPIC_ID} == {(u, 0) for u in unknown}
+    partitions = partitions_of(broker.member("A").fetch(unknown[0], *topics, unknown[1], max_records=max_records))
+    assert {key for key, each in partitions.items() if each.code is ErrorCode.UNKNOWN_TOPIC_ID} == {
+        (u, 0) for u in unknown
+    }
 
 
 def test_an_expired_lock_wakes_waiting_fetches(broker: ShareBroker) -> None:
@@ -139,10 +141,10 @@ def test_the_answer_waits_for_its_acknowledgements_to_be_stored(broker: ShareBro
     a = broker.member("A")
     a.fetch(topic)
     broker.persister.held = []
-    asked = a.begin_fetch(acks={topic: [(0, 9, ACCEPT)]})
-    assert not asked.is_done
+    pending = a.begin_fetch(acks={topic: [(0, 9, ACCEPT)]})
+    assert not pending.is_done
     broker.persister.held.pop()()
-    assert partitions_of(a.fetched(asked))[topic, 0].acknowledged is NONE
+    assert partitions_of(a.fetched(pending))[topic, 0].acknowledged is NONE
 
 
 def test_a_client_that_goes_away_while_it_waits_acquires_nothing(broker: ShareBroker) -> None:
@@ -275,7 +277,7 @@ def test_scenario_063_an_open_transaction_is_not_read_committed(broker: ShareBro
     assert not parked.is_done
 
 
-# --- Records that are only on disk.
+# --- Records that are only on the disk.
 
 
 def test_records_that_only_the_disk_has_are_read_by_a_thread(broker: ShareBroker) -> None:
@@ -283,5 +285,5 @@ def test_records_that_only_the_disk_has_are_read_by_a_thread(broker: ShareBroker
     broker.partition("T").log.roll(broker.clock.now_ms())
     broker.disk.evict()
     a = broker.member("A")
-    asked = a.begin_fetch(topic)
-    assert partitions_of(a.fetched(asked))[topic, 0].acquired == [(0, 19, 1)]
+    pending = a.begin_fetch(topic)
+    assert partitions_of(a.fetched(pending))[topic, 0].acquired == [(0, 19, 1)]

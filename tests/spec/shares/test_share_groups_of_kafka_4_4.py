@@ -77,7 +77,7 @@ def test_in_kafka_4_3_the_target_of_a_group_that_was_emptied_stays_behind() -> N
 
 @pytest.mark.parametrize(("rules", "start_offset"), [(KafkaRules.KAFKA_4_4, 0), (KafkaRules.KAFKA_4_3, -1)])
 def test_a_partition_that_was_added_begins_at_0_whatever_the_reset_says(rules: KafkaRules, start_offset: int) -> None:
-    """S2: in both releases, the partitions of a topic that is new to the group have no start offset at first."""
+    """S2: the partitions of a topic that is new to the group have no start offset at first, in both releases."""
     broker = broker_of(rules)
     topic = broker.topic("T")
     member = broker.member("A")
@@ -164,8 +164,8 @@ def test_negative_epochs_are_refused(rules: KafkaRules, ask: Any, fields: dict[s
     reply = ask(broker, topic_id, **fields)
     broker.settle()
     ((result,),) = [each.partitions for each in answer_of(reply).results]
-    told = ErrorCode(result.error_code), result.error_message
-    assert told == ((E.INVALID_REQUEST, message) if rules >= KafkaRules.KAFKA_4_4 else (E.NONE, None))
+    refusal = ErrorCode(result.error_code), result.error_message
+    assert refusal == ((E.INVALID_REQUEST, message) if rules >= KafkaRules.KAFKA_4_4 else (E.NONE, None))
 
 
 @BOTH
@@ -215,7 +215,7 @@ def test_a_batch_of_state_that_ends_before_it_begins_is_refused(rules: KafkaRule
     ],
 )
 def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: KafkaRules, message: str) -> None:
-    """Checks that the error message is the emulated release's. Kafka 4.4 changed the message
+    """Checks that the error message is that of the emulated release. Kafka 4.4 changed the message
     (docs/spec/kafka-4.4.md#s1-3)."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
@@ -242,7 +242,7 @@ def test_a_lower_start_offset_does_not_change_the_stored_state(rules: KafkaRules
     seen = []
     for start_offset, count in ((5, 4), (5, 2), (-1, 9), (3, 7), (8, 1)):
         scene.write(start_offset=start_offset, count=count)
-        told = scene.core.summarize(KEY)
-        seen.append(told.delivery_complete_count)
-        assert told.start_offset == max(5, start_offset)
+        summary = scene.core.summarize(KEY)
+        seen.append(summary.delivery_complete_count)
+        assert summary.start_offset == max(5, start_offset)
     assert seen == counts

@@ -101,12 +101,12 @@ def test_scenario_009_without_room_for_a_session_the_refusal_comes_late(broker: 
     topic = broker.shared_topic("T")
     a, b = broker.member("A"), broker.member("B")
     a.fetch(topic)
-    asked = b.begin_fetch(topic, max_wait_ms=200)
+    pending = b.begin_fetch(topic, max_wait_ms=200)
     a.ack({}, epoch=-1)
     broker.sleep(199)
-    assert not asked.is_done
+    assert not pending.is_done
     broker.sleep(1)
-    assert code(b.fetched(asked)) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert code(b.fetched(pending)) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
 def test_a_restarted_session_needs_no_additional_cache_slot(broker: ShareBroker) -> None:

@@ -67,7 +67,7 @@ def test_state_whose_deletion_was_interrupted_is_replaced(broker: ShareBroker) -
     a.disconnect()
     a.heartbeat(-1)
     broker.persister.delete_refusals.append(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    wanted = [DeleteShareGroupOffsetsRequestTopic(topic_name="T")]
-    a.ask(DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=wanted), 0)
+    topics = [DeleteShareGroupOffsetsRequestTopic(topic_name="T")]
+    a.ask(DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics), 0)
     assert broker.stored(topic).is_there
     assert assigned(broker, "B").acquire(topic) == [(0, 9, 1)]

@@ -18,7 +18,7 @@ def broker() -> ShareBroker:
 
 
 @pytest.mark.parametrize(
-    ("told", "client_sees", "stays"),
+    ("store_error", "client_sees", "stays"),
     [
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, True),
         (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, True),
@@ -31,12 +31,12 @@ def broker() -> ShareBroker:
     ],
 )
 def test_scenario_064_and_069_a_failed_write_fails_the_acknowledgement(
-    broker: ShareBroker, told: ErrorCode, client_sees: ErrorCode, stays: bool
+    broker: ShareBroker, store_error: ErrorCode, client_sees: ErrorCode, stays: bool
 ) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
-    broker.persister.refusals = [told]
+    broker.persister.refusals = [store_error]
     response = a.ack({topic: [(0, 9, ACCEPT)]})
     listed = partitions_of(response)[topic, 0]
     assert listed.code is client_sees
@@ -67,11 +67,11 @@ def test_scenario_066_a_lock_that_expires_during_a_failed_write_releases_the_rec
     a.fetch(topic)
     b.fetch(topic)
     broker.persister.held = []
-    asked = a.begin_ack({topic: [(0, 9, ACCEPT)]})
+    pending = a.begin_ack({topic: [(0, 9, ACCEPT)]})
     broker.sleep(30_000)
     broker.persister.refusals = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     broker.persister.held.pop()()
-    assert partitions_of(a.acked(asked))[topic, 0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert partitions_of(a.acked(pending))[topic, 0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert b.acquire() == [(0, 9, 2)]
 
 

@@ -73,8 +73,12 @@ def is_asked(scene: StreamsScene) -> bool:
 
 def shown(scene: StreamsScene) -> tuple[DescriptionStatus, list[str]]:
     found = scene.core.describe_streams_group(GROUP, includes_description=True)
-    told = found.topology_description
-    names = [] if told is None else [each.name for subtopology in told.subtopologies for each in subtopology.nodes]
+    description = found.topology_description
+    names = (
+        []
+        if description is None
+        else [each.name for subtopology in description.subtopologies for each in subtopology.nodes]
+    )
     return DescriptionStatus(found.topology_description_status), names
 
 
@@ -116,13 +120,13 @@ def test_a_member_with_a_stale_topology_is_not_asked_for_a_description() -> None
 def test_scenario_115_members_are_asked_again_only_after_a_pause_that_doubles() -> None:
     scene = scene_with_store()
     scene.member("a")
-    asked = []
+    times = []
     for second in range(1, 100):
         scene.advance(1_000)
         scene.beat("a")
         if is_asked(scene):
-            asked.append(second)
-    assert asked == [30, 90]
+            times.append(second)
+    assert times == [30, 90]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ DELAYED, STALE, SHUTDOWN, MISSING_TAGS = 5, 0, 4, 6
 
 
 def two_members() -> StreamsScene:
-    """Returns a group with four tasks at epoch 3, in which member a has 0 and 1, and member c has 2 and 3."""
+    """Returns a group at epoch 3 in which member a has the tasks 0 and 1 of four, and member c has 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")
@@ -381,8 +381,12 @@ def test_scenario_104_a_response_contains_the_settings_of_the_group() -> None:
     scene.cluster.defaults["streams.acceptable.recovery.lag"] = 77
     scene.member("a")
     assert scene.last is not None
-    told = (scene.last.heartbeat_interval_ms, scene.last.task_offset_interval_ms, scene.last.acceptable_recovery_lag)
-    assert told == (5_000, 60_000, 77)
+    intervals = (
+        scene.last.heartbeat_interval_ms,
+        scene.last.task_offset_interval_ms,
+        scene.last.acceptable_recovery_lag,
+    )
+    assert intervals == (5_000, 60_000, 77)
 
 
 def test_scenario_103_a_restart_forgets_shutdown_requests_and_endpoint_epochs() -> None:

@@ -1,5 +1,5 @@
-"""Tests the assignor `sticky` (docs/spec/streams-groups.md#s5-1). Ties are broken by member id, so the tests use the
-member ids of the groups on Kafka.
+"""Tests the assignor `sticky` (docs/spec/streams-groups.md#s5-1). Member ids decide ties, so the tests use the member
+ids of the groups on Kafka.
 
 `targets_of_kafka.json` contains target assignments that Kafka 4.4.0 computed for groups of random size, and the tasks
 that their members owned at that time.
@@ -146,7 +146,7 @@ def test_members_without_tasks_have_an_empty_target() -> None:
     assert assigned(GroupView({}, {"0": 3})) == {}
 
 
-# --- Decisions observed in Kafka.
+# --- Decisions that Kafka was observed to make.
 
 
 def tasks(listed: Mapping[str, list[int]]) -> Tasks:
@@ -167,11 +167,11 @@ def test_the_targets_are_the_same_as_kafkas(case: Mapping[str, Any]) -> None:
     group = GroupView(
         members, case["tasks"], frozenset(case["stateful"]), case["standby_replicas"], case.get("joining")
     )
-    wanted = {
+    expected = {
         member_id: TaskRoles(*(tasks(listed) for listed in member["target"]))
         for member_id, member in case["members"].items()
     }
-    assert assigned(group) == wanted
+    assert assigned(group) == expected
 
 
 # --- Properties that hold for every group.

@@ -167,11 +167,12 @@ def test_a_topology_of_too_many_tasks_is_refused() -> None:
 
 def endpoints(scene: StreamsScene) -> list[tuple[str, dict[str, list[int]]]] | None:
     assert scene.last is not None
-    told = scene.last.partitions_by_user_endpoint
-    if told is None:
+    partitions = scene.last.partitions_by_user_endpoint
+    if partitions is None:
         return None
     return [
-        (each.user_endpoint.host, {topic.topic: topic.partitions for topic in each.active_partitions}) for each in told
+        (each.user_endpoint.host, {topic.topic: topic.partitions for topic in each.active_partitions})
+        for each in partitions
     ]
 
 

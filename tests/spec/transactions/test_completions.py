@@ -1,7 +1,7 @@
-"""Tests completions that are recorded late. The record of a completed transaction is delayed until the next record of
+"""Tests completions that are recorded late. The record of a complete transaction is delayed until the next record of
 its transactional id, and both are appended together (ADR 23).
 
-In the meantime, requests see the transaction as complete. After a crash, the transaction is only decided and is
+In the meantime requests see the transaction as complete. After a crash the transaction is only decided, and is
 completed again.
 """
 
@@ -20,19 +20,19 @@ LATER = TransactionConfig(completion_delay_ms=DELAY_MS)
 
 
 def completed(pair: tuple[int, int] = (PID, 0)) -> Scene:
-    """Returns the scene of a committed transaction in P0 whose completion has not been recorded yet.
+    """Returns the scene of a committed transaction in P0 whose completion is not recorded yet.
 
     The producer continues with the next epoch.
     """
     scene = given(txn(S.ONGOING, pair), config=LATER)
-    asked = scene.commit5(pair)
+    reply = scene.commit5(pair)
     scene.write_markers()
-    assert asked.pair == (pair[0], pair[1] + 1)
+    assert reply.pair == (pair[0], pair[1] + 1)
     return scene
 
 
 def states(scene: Scene) -> list[str]:
-    """Returns the state in each record written since the scene was created."""
+    """Returns the state in each record that was written since the scene was created."""
     return [each.state.name for each in scene.written if isinstance(each, Txn)]
 
 
@@ -163,10 +163,10 @@ def play(scene: Scene, random: Random) -> list[object]:
                 case "add":
                     outcomes.append(scene.add5(pair, random.choice([P0, P1])))
                 case "end":
-                    asked = scene.end(pair, committed=random.random() < 0.7, version=random.choice([4, 5, 5]))
-                    if not asked.is_parked:
-                        outcomes.append(asked.pair)
-                        pair = asked.pair if asked.pair != (-1, -1) else pair
+                    reply = scene.end(pair, committed=random.random() < 0.7, version=random.choice([4, 5, 5]))
+                    if not reply.is_parked:
+                        outcomes.append(reply.pair)
+                        pair = reply.pair if reply.pair != (-1, -1) else pair
                     elif scene.txn.client_version == 2:
                         pair = (scene.txn.producer_id, scene.txn.producer_epoch or 0)
                 case "write":

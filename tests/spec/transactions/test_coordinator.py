@@ -253,7 +253,7 @@ def test_a_pending_marker_of_a_coordinator_that_is_gone_ends_nothing_and_the_nex
     scene.restart_coordinator()
     assert scene.state() == ("CompleteCommit", PID, 1)
     assert late is not None
-    late()  # The leader refuses this late marker, because an older coordinator sent it.
+    late()  # The leader refuses this late marker, because it was sent by an older coordinator.
     assert scene.state() == ("CompleteCommit", PID, 1)
     assert [marker.coordinator_epoch for marker in scene.markers_in(*P0)] == [1]
     assert caplog.text == ""
@@ -267,13 +267,13 @@ def test_the_log_reports_once_which_partition_a_transaction_waits_for(caplog: py
     scene.end(pair)
     assert caplog.text == "", "after a restart the first attempt may meet a partition that is loading"
     scene.timers.advance(MARKER_RETRY_MS)
-    (told,) = caplog.messages
-    assert told.endswith(
+    (message,) = caplog.messages
+    assert message.endswith(
         "the commit of transaction 'pay' waits for orders-0, which answered the marker with"
         " KAFKA_STORAGE_ERROR; trying again"
     )
     scene.timers.advance(50 * MARKER_RETRY_MS)
-    assert caplog.messages == [told]
+    assert caplog.messages == [message]
 
 
 def test_scenario_064_an_unavailable_partition_delays_only_its_own_transaction() -> None:

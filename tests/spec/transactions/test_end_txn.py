@@ -1,4 +1,4 @@
-"""Tests EndTxn. `commit5` sends EndTxn version 5 (KIP-890), and `commit4` sends EndTxn like older clients.
+"""Tests EndTxn. `commit5` sends EndTxn of version 5 (KIP-890), and `commit4` sends EndTxn of older clients.
 
 Rules: docs/spec/transactions.md#s2-5; scenarios 35 to 52: #s8-3.
 """
@@ -27,24 +27,24 @@ def overflowed(*, complete: bool = True) -> Scene:
 def test_the_decision_is_recorded_then_its_markers_are_asked_for_then_the_end_is_recorded() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0, P1]))
     scene.advance(30)
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     assert scene.written == [
         txn(S.PREPARE_COMMIT, (PID, 2), [P0, P1], last_epoch=1, started_ms=NOW_MS, updated_ms=NOW_MS + 30)
     ]
     assert scene.owed == [PendingMarkers("pay", PID, 2, True, 2, 4, frozenset({P0, P1}), must_sync=False)]
-    assert asked.is_parked
+    assert reply.is_parked
     scene.advance(5)
     scene.write_markers()
     assert scene.last == txn(S.COMPLETE_COMMIT, (PID, 2), last_epoch=1, started_ms=NOW_MS, updated_ms=NOW_MS + 35)
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
 
 
 def test_scenario_035_at_version_0_a_commit_keeps_the_epoch_and_is_answered_again_when_it_is_repeated() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), version=0), transaction_version=0)
-    asked = scene.commit4((PID, 1))
+    reply = scene.commit4((PID, 1))
     (owed,) = scene.write_markers()
     assert (owed.producer_epoch, owed.is_commit, owed.transaction_version) == (1, True, 0)
-    assert asked.pair == KEPT
+    assert reply.pair == KEPT
     assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
     assert scene.commit4((PID, 1)).pair == KEPT
     with refused(WRONG):
@@ -54,10 +54,10 @@ def test_scenario_035_at_version_0_a_commit_keeps_the_epoch_and_is_answered_agai
 
 def test_scenario_036_at_version_2_a_commit_answers_with_the_next_epoch() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     (owed,) = scene.write_markers()
     assert (owed.producer_epoch, owed.transaction_version) == (2, 2)
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
     assert scene.state == (S.COMPLETE_COMMIT, PID, 2)
 
 
@@ -89,13 +89,13 @@ def test_scenario_038_a_committed_transaction_cannot_be_aborted() -> None:
 def test_scenario_039_a_producer_that_sent_nothing_may_abort_at_version_2_and_gets_a_new_epoch() -> None:
     scene = given(txn(S.EMPTY, (PID, 1)))
     scene.advance(40)
-    asked = scene.abort5((PID, 1))
+    reply = scene.abort5((PID, 1))
     assert scene.last == txn(
         S.PREPARE_ABORT, (PID, 2), [], last_epoch=1, started_ms=NOW_MS + 40, updated_ms=NOW_MS + 40
     )
     (owed,) = scene.write_markers()
     assert owed.partitions == frozenset()
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
     assert scene.state == (S.COMPLETE_ABORT, PID, 2)
 
 
@@ -108,9 +108,9 @@ def test_scenario_039_an_empty_transaction_cannot_be_committed_or_ended_by_an_ol
 
 def test_scenario_040_an_empty_abort_after_a_commit_bumps_again() -> None:
     scene = given(txn(S.COMPLETE_COMMIT, (PID, 2)))
-    asked = scene.abort5((PID, 2))
+    reply = scene.abort5((PID, 2))
     scene.write_markers()
-    assert asked.pair == (PID, 3)
+    assert reply.pair == (PID, 3)
     assert scene.state == (S.COMPLETE_ABORT, PID, 3)
 
 
@@ -132,11 +132,11 @@ def test_scenario_042_at_version_1_a_late_abort_ends_the_next_transaction() -> N
 
 def test_scenario_043_the_last_epoch_commits_into_a_new_producer_id() -> None:
     scene = given(txn(S.ONGOING, (PID, LAST)))
-    asked = scene.commit5((PID, LAST))
+    reply = scene.commit5((PID, LAST))
     assert scene.last == txn(S.PREPARE_COMMIT, (PID, MAX), [P0], following=NEW_PID, following_epoch=0, last_epoch=LAST)
     (owed,) = scene.write_markers()
     assert (owed.producer_id, owed.producer_epoch) == (PID, MAX)
-    assert asked.pair == (NEW_PID, 0)
+    assert reply.pair == (NEW_PID, 0)
     assert scene.last == txn(S.COMPLETE_COMMIT, (NEW_PID, 0), previous=PID, last_epoch=LAST)
 
 
@@ -167,9 +167,9 @@ def test_scenario_046_without_a_producer_id_to_go_on_with_nothing_is_decided() -
         scene.commit5((PID, LAST))
     assert scene.state == (S.ONGOING, PID, LAST)
     scene.has_producer_ids = True
-    asked = scene.commit5((PID, LAST))
+    reply = scene.commit5((PID, LAST))
     scene.write_markers()
-    assert asked.pair == (NEW_PID, 0)
+    assert reply.pair == (NEW_PID, 0)
 
 
 def test_scenario_047_an_unknown_and_an_empty_transactional_id_are_refused() -> None:
@@ -187,9 +187,9 @@ def test_scenario_048_a_decision_that_cannot_be_written_has_no_effect(code: E) -
         scene.commit5((PID, 1))
     assert scene.owed == []
     scene.refuse_appends = None
-    asked = scene.abort5((PID, 1))
+    reply = scene.abort5((PID, 1))
     scene.write_markers()
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
 
 
 def test_scenario_049_a_decision_whose_answer_was_lost_is_carried_out_after_the_restart_and_cannot_be_reversed() -> (
@@ -208,17 +208,17 @@ def test_scenario_049_a_decision_whose_answer_was_lost_is_carried_out_after_the_
 
 def test_scenario_050_an_old_client_of_a_new_cluster_keeps_its_epoch() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), version=0))
-    asked = scene.commit4((PID, 1))
+    reply = scene.commit4((PID, 1))
     (owed,) = scene.write_markers()
-    assert (owed.producer_epoch, owed.transaction_version, asked.pair) == (1, 0, KEPT)
+    assert (owed.producer_epoch, owed.transaction_version, reply.pair) == (1, 0, KEPT)
     assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
 
 
 def test_scenario_050_the_new_end_of_a_transaction_with_explicit_partitions_bumps() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), version=0))
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     scene.write_markers()
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
 
 
 def test_scenario_051_an_upgrade_amid_a_transaction_takes_effect_with_the_next() -> None:
@@ -230,16 +230,16 @@ def test_scenario_051_an_upgrade_amid_a_transaction_takes_effect_with_the_next()
     assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
     assert scene.init((PID, 1)) == (PID, 2)
     scene.add5((PID, 2), P0)
-    asked = scene.commit5((PID, 2))
+    reply = scene.commit5((PID, 2))
     scene.write_markers()
-    assert asked.pair == (PID, 3)
+    assert reply.pair == (PID, 3)
 
 
 def test_scenario_052_the_pair_that_was_answered_waits_until_the_end_is_recorded() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0, P1]))
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     scene.write_markers(only=[P0])
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
     with refused(WAIT):
         scene.add5((PID, 2), P0)
     scene.advance(100)
@@ -302,12 +302,12 @@ def test_at_version_0_the_new_end_is_taken_for_the_old_one_and_nobody_gets_stuck
     assert scene.init() == (PID, 2)
 
 
-# After the last epoch, Kafka's EndTxn returned the old producer id, and the producer fenced itself.
+# After the last epoch Kafka's EndTxn returned the old producer id, and the producer fenced itself.
 @pytest.mark.known_bug(5, "apache/kafka 18758")
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_producer_id_and_epoch_that_an_end_returns_are_valid_afterwards(committed: bool) -> None:
     scene = given(txn(S.ONGOING, (PID, LAST)))
-    asked = scene.end((PID, LAST), committed=committed, version=5)
+    reply = scene.end((PID, LAST), committed=committed, version=5)
     scene.write_markers()
-    assert asked.pair == (NEW_PID, 0)
-    assert scene.add5(asked.pair, P0) == {P0: E.NONE}
+    assert reply.pair == (NEW_PID, 0)
+    assert scene.add5(reply.pair, P0) == {P0: E.NONE}

@@ -1,4 +1,4 @@
-"""Tests `transaction.version` and changes to it, including a bug of Kafka at level 0 that Odradek does not have.
+"""Tests `transaction.version` and its changes, including a bug of Kafka at level 0 that Odradek does not have.
 
 Rules: docs/spec/transactions.md#s2-12; scenario 138: #s8-9.
 """
@@ -97,9 +97,9 @@ def test_scenario_138_a_transaction_that_was_open_at_2_is_ended_by_either_versio
     for version in (4, 5):
         scene = given(txn(S.ONGOING, (PID, 3), [P0]))
         scene.transaction_version = 0
-        asked = scene.end((PID, 3), committed=True, version=version)
+        reply = scene.end((PID, 3), committed=True, version=version)
         (owed,) = scene.write_markers()
-        assert (owed.producer_epoch, asked.pair) == (3, (-1, -1))
+        assert (owed.producer_epoch, reply.pair) == (3, (-1, -1))
         assert scene.state == (S.COMPLETE_COMMIT, PID, 3)
 
 
@@ -121,29 +121,29 @@ def test_at_version_0_a_produce_may_bring_its_partition_itself() -> None:
 
 def test_a_producer_id_that_was_promised_before_a_downgrade_is_still_given() -> None:
     scene = given(txn(S.ONGOING, (PID, MAX - 1), [P0]))
-    asked = scene.commit5((PID, MAX - 1))
+    reply = scene.commit5((PID, MAX - 1))
     scene.transaction_version = 0
     scene.write_markers()
-    assert asked.pair == (NEW_PID, 0)
+    assert reply.pair == (NEW_PID, 0)
     assert scene.restarted().state == (S.COMPLETE_COMMIT, NEW_PID, 0)
 
 
 def test_at_version_1_the_new_end_is_served_as_at_2() -> None:
     scene = given(txn(S.ONGOING, (PID, 3), [P0]), transaction_version=1)
-    asked = scene.commit5((PID, 3))
+    reply = scene.commit5((PID, 3))
     scene.write_markers()
-    assert asked.pair == (PID, 4)
+    assert reply.pair == (PID, 4)
 
 
-# At level 0, Kafka cannot record a version 2 step. It then answers CONCURRENT_TRANSACTIONS for the transactional id
-# until its coordinator is loaded again. Odradek handles such a step as a version 0 step.
+# At level 0 Kafka cannot record a step of version 2. It then answers CONCURRENT_TRANSACTIONS for the transactional id
+# until its coordinator is loaded again. Odradek handles such a step as a step of version 0.
 @pytest.mark.known_bug(51, "Kafka 4.3.1")
 def test_at_level_0_a_request_of_version_2_is_served_as_one_of_version_0() -> None:
     scene = given(txn(S.EMPTY, (PID, 1), version=0), transaction_version=0)
     assert scene.add5((PID, 1), P0) == {P0: E.NONE}
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     scene.write_markers()
-    assert asked.pair == (-1, -1)
+    assert reply.pair == (-1, -1)
     assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
     assert scene.init() == (PID, 2)
 
@@ -188,14 +188,14 @@ def test_v2_dependencies_may_be_raised_in_the_same_request() -> None:
 
 
 @pytest.mark.parametrize("update", [(OWN, 0, SAFE_DOWNGRADE), (OWN, 0, UNSAFE_DOWNGRADE), ("share.version", 0, 2)])
-@pytest.mark.parametrize(("count", "told"), [(3, "3 acknowledgements"), (None, "an unknown number of")])
+@pytest.mark.parametrize(("count", "message"), [(3, "3 acknowledgements"), (None, "an unknown number of")])
 def test_v2_the_level_cannot_be_lowered_while_acknowledgements_are_staged(
-    update: tuple[str, int, int], count: int | None, told: str
+    update: tuple[str, int, int], count: int | None, message: str
 ) -> None:
     before = MetadataImage()
     for name, level in {"share.version": 1, TV: 2, OWN: 1}.items():
         before.replay(FeatureLevelRecord(name=name, feature_level=level))
-    with pytest.raises(KafkaError, match=told) as caught:
+    with pytest.raises(KafkaError, match=message) as caught:
         update_features(
             before, [FeatureUpdate(*update)], node_id=1, min_insync_replicas="1", pending_count=lambda: count
         )

@@ -25,7 +25,7 @@ WAIT = E.CONCURRENT_TRANSACTIONS
 DECIDED = {S.PREPARE_COMMIT: S.COMPLETE_COMMIT, S.PREPARE_ABORT: S.COMPLETE_ABORT}
 
 
-# After a restart, KoP wrote the decision's markers, but did not record the transaction's completion.
+# After a restart KoP wrote the markers of the decision, but did not record the transaction's completion.
 @pytest.mark.known_bug(44, "KoP 1412")
 @pytest.mark.parametrize("state", DECIDED)
 def test_scenario_053_a_decision_from_before_a_crash_is_carried_out_by_the_next_coordinator(state: TxnState) -> None:
@@ -54,9 +54,9 @@ def test_scenario_054_markers_that_were_written_before_the_crash_are_written_aga
 
 def test_scenario_055_the_producer_id_that_was_promised_survives_the_crash() -> None:
     scene = given(txn(S.ONGOING, (PID, MAX - 1)))
-    asked = scene.commit5((PID, MAX - 1))
+    reply = scene.commit5((PID, MAX - 1))
     scene.write_markers(only=[])
-    promised = asked.pair
+    promised = reply.pair
     scene = scene.restarted()
     scene.write_markers()
     assert scene.state == (S.COMPLETE_COMMIT, *promised)
@@ -91,10 +91,10 @@ def test_scenario_057_an_abort_by_timeout_goes_on_after_a_crash_and_a_late_commi
 
 def test_scenario_062_a_partition_that_is_gone_is_not_waited_for() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0, ("refunds", 3)]))
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     scene.write_markers(only=[P0])
     scene.delete_topic("refunds")
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
     scene.advance(MARKER_RETRY_MS)
     scene.write_markers()
     assert scene.state == (S.COMPLETE_COMMIT, PID, 2)
@@ -132,11 +132,11 @@ def test_scenario_064_without_a_leader_the_decision_stands_and_waits_for_as_long
         txn(S.ONGOING, (PID, 1), [P0]),
         txn(S.ONGOING, (PID + 1, 1), [P1], transactional_id="other"),
     )
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     for _ in range(36_000):
         scene.write_markers(only=[])
         scene.advance(MARKER_RETRY_MS)
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
     assert scene.state == (S.PREPARE_COMMIT, PID, 2)
     assert scene.describe().topics[0].partitions == [0]
     with refused(WAIT):
@@ -166,8 +166,8 @@ def test_scenario_065_no_refusal_makes_a_marker_forgotten(code: E) -> None:
     assert code not in NEEDS_NO_MARKER
 
 
-# In Kafka, the response to markers with an older epoch ended the wait for those with the newer epoch. The coordinator
-# never learned that all markers had been written.
+# In Kafka, the response to markers of an older epoch ended the wait for those of the newer epoch. The coordinator never
+# learned that all markers were written.
 @pytest.mark.known_bug(12, "KAFKA-16352")
 def test_scenario_066_results_of_markers_of_an_older_coordinator_are_ignored() -> None:
     before = given(txn(S.PREPARE_COMMIT, (PID, 2), [P0, P1]))
@@ -193,10 +193,10 @@ def test_scenario_066_results_of_markers_of_an_earlier_transaction_are_ignored()
 
 def test_scenario_067_an_end_that_is_not_written_is_tried_again_and_the_id_waits() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0]))
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     scene.refuse_appends = E.COORDINATOR_NOT_AVAILABLE
     scene.write_markers()
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
     with refused(WAIT):
         scene.add5((PID, 2), P0)
     scene.refuse_appends = None
@@ -225,9 +225,9 @@ def test_there_is_one_end_for_each_decision_however_often_markers_are_answered()
 
 def test_a_waiting_end_gets_not_coordinator_when_the_coordinator_unloads() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0]))
-    asked = scene.commit5((PID, 1))
+    waiting = scene.commit5((PID, 1))
     (reply,) = scene.core.unload(E.NOT_COORDINATOR)
-    assert reply.token is asked
+    assert reply.token is waiting
     assert scene.core.unload(E.NOT_COORDINATOR) == []
 
 
@@ -245,13 +245,13 @@ def test_a_decision_that_could_not_be_recorded_does_not_block_later_requests() -
     with refused(E.NOT_COORDINATOR):
         scene.commit5((PID, 1))
     scene.refuse_appends = None
-    asked = scene.commit5((PID, 1))
+    reply = scene.commit5((PID, 1))
     scene.refuse_appends = E.NOT_COORDINATOR
     scene.write_markers()
     scene.refuse_appends = None
     scene.advance(1_000)
     scene.write_markers()
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
     assert scene.init() == (PID, 3)
 
 
@@ -261,7 +261,7 @@ def test_a_decision_that_could_not_be_recorded_does_not_block_later_requests() -
 @pytest.mark.parametrize("committed", [True, False])
 def test_without_its_leader_a_partition_keeps_the_transaction_waiting(committed: bool) -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0, P1]))
-    asked = scene.end((PID, 1), committed=committed, version=5)
+    reply = scene.end((PID, 1), committed=committed, version=5)
     for _ in range(10):
         scene.write_markers(only=[P0])
         scene.advance(1_000)
@@ -270,5 +270,5 @@ def test_without_its_leader_a_partition_keeps_the_transaction_waiting(committed:
         scene.add5((PID, 2), P1)
     (owed,) = scene.write_markers()
     assert owed.partitions == {P1}
-    assert asked.pair == (PID, 2)
+    assert reply.pair == (PID, 2)
     assert scene.state == (S.COMPLETE_COMMIT if committed else S.COMPLETE_ABORT, PID, 2)

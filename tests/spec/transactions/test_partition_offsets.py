@@ -180,8 +180,10 @@ def test_each_topic_has_its_own_answer_and_the_others_are_committed(scene: Clien
         ],
     )
     answer = scene.answer(request, 5, TxnOffsetCommitResponse)
-    told = {topic.name: {each.partition_index: each.error_code for each in topic.partitions} for topic in answer.topics}
-    assert told == {
+    codes = {
+        topic.name: {each.partition_index: each.error_code for each in topic.partitions} for topic in answer.topics
+    }
+    assert codes == {
         "t": {9: E.UNKNOWN_TOPIC_OR_PARTITION.value, 0: 0, 1: 0},
         "secret": {0: E.TOPIC_AUTHORIZATION_FAILED.value},
         "nowhere": {0: E.UNKNOWN_TOPIC_OR_PARTITION.value},
@@ -191,7 +193,7 @@ def test_each_topic_has_its_own_answer_and_the_others_are_committed(scene: Clien
 
 
 def by_id(pair: Pair, *topics: tuple[bytes, int]) -> TxnOffsetCommitRequest:
-    """Returns a version 6 request, which identifies topics by id. Each topic has one partition."""
+    """Returns a request of version 6, which identifies topics by id. Each topic has one partition."""
     return TxnOffsetCommitRequest(
         transactional_id=ID,
         group_id=GROUP,
@@ -217,7 +219,7 @@ def codes_by_topic_id(answer: TxnOffsetCommitResponse) -> dict[tuple[bytes, int]
 
 
 def test_version_6_names_topics_by_their_ids_and_is_answered_by_them(scene: Clients) -> None:
-    """T1, T2 and T11: the unknown id requires no right, but the known one requires READ on its topic
+    """T1, T2 and T11: the unknown id requires no right, and the known one requires READ on its topic
     (docs/spec/kafka-4.4.md#s5-2)."""
     pair = scene.init()
     scene.topic("secret")
@@ -269,7 +271,7 @@ def test_a_group_without_a_name_has_no_offsets(scene: Clients) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "codes"),
     [
         (E.TRANSACTION_ABORTABLE, (E.INVALID_TXN_STATE, E.TRANSACTION_ABORTABLE, E.TRANSACTION_ABORTABLE)),
         (E.PRODUCER_FENCED, (E.INVALID_PRODUCER_EPOCH,) * 3),
@@ -290,12 +292,12 @@ def test_a_group_without_a_name_has_no_offsets(scene: Clients) -> None:
     ],
 )
 def test_errors_of_the_transaction_coordinator_are_translated_for_the_client(
-    scene: Clients, code: ErrorCode, told: tuple[ErrorCode, ...]
+    scene: Clients, code: ErrorCode, codes: tuple[ErrorCode, ...]
 ) -> None:
     coordinator = scene.coordinator = Answering(code)
-    for version, expected in zip((3, 4, 5), told, strict=True):
+    for version, expected in zip((3, 4, 5), codes, strict=True):
         assert scene.commit_offset_in_transaction((7, 0), 10, version=version) is expected
-    assert [asked[4] for asked in coordinator.requests] == [True, True, False]
+    assert [request[4] for request in coordinator.requests] == [True, True, False]
     assert scene.partition(GROUP_OFFSETS).log.log_end_offset == 0
 
 
@@ -575,14 +577,14 @@ def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, re
     assert scene.restarted(killed=True).committed_offset(require_stable=True) == 20
 
 
-# In Redpanda, the end of a transaction reached its partitions, but not the group's coordinator.
+# In Redpanda, the end of a transaction reached its partitions, but not the coordinator of the group.
 @pytest.mark.known_bug(36, "redpanda 10669")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("waits", [None, T0, OFFSETS])
 def test_records_and_offsets_of_a_transaction_have_the_same_outcome(
     scene: Clients, commit: bool, waits: tuple[str, int] | None
 ) -> None:
-    """Checks that the records and the offsets have the same outcome, even if the process is killed between the two
+    """Checks that the records and the offsets share one outcome, even if the process is killed between the two
     markers."""
     scene.commit_offset(3)
     pair = scene.init()

@@ -1,4 +1,4 @@
-"""Tests transactions as readers see them. The readers use Fetch, ListOffsets and DescribeProducers at every version.
+"""Tests transactions as readers see them. The readers use Fetch, ListOffsets and DescribeProducers, at every version.
 
 Rules: docs/spec/transactions.md#s2-9, #s4-9, #s4-12; scenarios: #s8-6.
 """
@@ -83,16 +83,14 @@ def test_a_committed_reader_at_the_last_stable_offset_is_not_out_of_range(scene:
 
 
 def waiting_fetch(scene: Clients, min_bytes: int) -> Any:
-    wanted = FetchTopic(
-        topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
-    )
+    topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
     request = FetchRequest(
         replica_id=-1,
         max_wait_ms=500,
         min_bytes=min_bytes,
         max_bytes=1 << 30,
         isolation_level=1,
-        topics=[wanted],
+        topics=[topic],
     )
     return scene.ask(request, 12)
 
@@ -127,13 +125,9 @@ def test_records_read_from_the_disk_are_read_again_after_a_concurrent_compaction
     scene.commit(pair)
     scene.partition("c").log.roll(NOW_MS)
     scene.disk.evict()
-    wanted = FetchTopic(
-        topic="c", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
-    )
+    topic = FetchTopic(topic="c", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
     reply = scene.ask(
-        FetchRequest(
-            replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=1 << 30, isolation_level=1, topics=[wanted]
-        ),
+        FetchRequest(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=1 << 30, isolation_level=1, topics=[topic]),
         12,
     )
     job, then = scene.workers.jobs.popleft()
@@ -347,7 +341,7 @@ def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, 
     assert again.latest_offset(committed=True) == 3
 
 
-# In Redpanda, a late abort with an older epoch ended a transaction with a newer epoch.
+# In Redpanda, the late abort of an older epoch ended the transaction of a newer epoch.
 @pytest.mark.known_bug(32, "redpanda 3232")
 @pytest.mark.parametrize(("version", "transaction_version"), [(1, 0), (2, 2)])
 def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, transaction_version: int) -> None:
@@ -360,8 +354,8 @@ def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, 
     assert scene.read(committed=True) == [b"newer"]
 
 
-# AutoMQ computed the end of the data from the start of the segment, so in all segments but the first, the search for
-# aborted transactions ended too early.
+# AutoMQ computed the end of the data from the start of the segment. In all segments but the first, the search for
+# aborted transactions therefore ended too early.
 @pytest.mark.known_bug(40, "AutoMQ 754")
 def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scene: Clients) -> None:
     scene.topic("s", segment_bytes=300)
@@ -413,7 +407,7 @@ def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: C
     assert consumed(data) == [b"committed"]
 
 
-# KoP sent read_committed readers data that had been prefetched before its transaction completed.
+# KoP sent committed readers data that had been prefetched before its transaction ended.
 @pytest.mark.known_bug(43, "KoP 1856")
 @pytest.mark.parametrize("version", [4, 12, 18])
 def test_committed_readers_see_nothing_of_an_open_transaction(scene: Clients, version: int) -> None:

@@ -15,7 +15,7 @@ from tests.support.oracle import Exchange, exchanges, needs_oracle
 from tests.support.transaction_broker import TransactionBroker
 
 EVERYWHERE = [("p-7", 0), *(("__consumer_offsets", index) for index in range(3))]
-NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had just been started and had no producer ids yet.
+NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had no producer ids yet when it had just been started.
 
 
 def recorded(api: str, client: str = "probe") -> Iterator[Exchange]:
@@ -25,13 +25,13 @@ def recorded(api: str, client: str = "probe") -> Iterator[Exchange]:
 
 
 def scene_of_the_probe() -> TransactionBroker:
-    """Returns a scene with the recording's topics, transactional ids and producer ids."""
+    """Returns a scene with the topics of the recording, and with its transactional ids and their producer ids."""
     scene = TransactionBroker()
     scene.blocks.begin_at(0)
     scene.topic(TRANSACTION_STATE, 3)
     scene.topic("__consumer_offsets", 3)
     scene.topic("p-7", 2)
-    # Kafka assigned its first producer id to the transactional id p-y. The other ids were created later, one for each
+    # Kafka's first producer id belongs to the transactional id p-y. The other ids were created later, one for each
     # version.
     for exchange in sorted(recorded("InitProducerId"), key=lambda each: b"p-tx" in each.request):
         assert ask(scene, exchange) == answered(exchange), str(exchange)
@@ -72,19 +72,19 @@ def test_a_transaction_of_each_version_gets_the_recorded_responses_of_kafka(vers
 @needs_oracle
 @pytest.mark.parametrize("client", ["probe", "broker", "java"])
 def test_markers_are_answered_as_kafka_answered_them(client: str) -> None:
-    asked = 0
+    count = 0
     for exchange in recorded("WriteTxnMarkers", client):
         scene = TransactionBroker()
         scene.topic("__consumer_offsets", 3)
         for name in ("p-7", "a-a", "j-a", "j-b", "c-a", "c-b", "k-a", "js-a"):
             scene.topic(name, 2)
         assert in_order(ask(scene, exchange)) == in_order(answered(exchange)), str(exchange)
-        asked += 1
-    assert asked > 0
+        count += 1
+    assert count > 0
 
 
 def in_order(response: Message) -> list[tuple[int, list[tuple[str, list[tuple[int, int]]]]]]:
-    """Returns the markers with sorted topics and partitions, because Kafka lists them in hash order."""
+    """Returns the markers with sorted topics and partitions, because Kafka lists them in the order of a hash."""
     return [
         (
             marker.producer_id,

@@ -28,11 +28,11 @@ def installed(folder: Path, *headers: str) -> Path:
 
 def test_every_package_in_the_image_has_an_allowed_licence_with_its_text() -> None:
     names = re.findall(r"^([\w.-]+)==", LOCKED, re.MULTILINE)
-    told = licences(sysconfig.get_path("purelib"), *names)
-    assert told.returncode == 0, told.stderr
+    done = licences(sysconfig.get_path("purelib"), *names)
+    assert done.returncode == 0, done.stderr
     for name in ("uvloop", "aiohttp", "cryptography", "cramjam"):
-        assert re.search(rf"^{name} \S+: \S+", told.stdout, re.MULTILINE)
-    assert len(told.stdout) > 50_000
+        assert re.search(rf"^{name} \S+: \S+", done.stdout, re.MULTILINE)
+    assert len(done.stdout) > 50_000
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_every_package_in_the_image_has_an_allowed_licence_with_its_text() -> No
     ],
 )
 def test_an_allowed_licence_is_listed_with_its_text(tmp_path: Path, header: str, expression: str) -> None:
-    told = licences(str(installed(tmp_path, header)))
-    assert told.stdout.startswith(f"some-thing 1.0: {expression}\n"), told.stderr
-    assert told.stdout.endswith("some-thing 1.0: LICENSE.txt\n\nYou may.\n")
+    done = licences(str(installed(tmp_path, header)))
+    assert done.stdout.startswith(f"some-thing 1.0: {expression}\n"), done.stderr
+    assert done.stdout.endswith("some-thing 1.0: LICENSE.txt\n\nYou may.\n")
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_an_allowed_licence_is_listed_with_its_text(tmp_path: Path, header: str,
     ids=lambda headers: " ".join(headers) or "none",
 )
 def test_a_licence_that_is_not_allowed_fails(tmp_path: Path, headers: tuple[str, ...]) -> None:
-    told = licences(str(installed(tmp_path, *headers)))
-    assert told.returncode == 1
-    assert told.stderr.startswith("some-thing: ")
-    assert told.stdout == ""
+    done = licences(str(installed(tmp_path, *headers)))
+    assert done.returncode == 1
+    assert done.stderr.startswith("some-thing: ")
+    assert done.stdout == ""
 
 
 def test_the_image_is_built_from_hashes_only_and_keeps_the_licences() -> None:

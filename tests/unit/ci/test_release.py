@@ -65,8 +65,8 @@ def test_the_distribution_takes_its_version_from_the_package() -> None:
 
 
 def test_the_command_prints_the_version() -> None:
-    told = subprocess.run([sys.executable, "-m", "odradek", "--version"], capture_output=True, text=True, check=True)
-    assert told.stdout.startswith(f"odradek {odradek.__version__} ")
+    done = subprocess.run([sys.executable, "-m", "odradek", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"odradek {odradek.__version__} ")
 
 
 def test_a_new_version_is_written_everywhere(checkout: Path) -> None:

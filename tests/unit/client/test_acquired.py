@@ -216,8 +216,8 @@ def test_the_end_of_one_transaction_leaves_the_pending_records_of_another() -> N
 def test_an_acknowledgement_that_waits_to_be_sent_is_found_before_a_transaction_makes_another(kind: int) -> None:
     acquired = holding(delivered(0, 4), delivered(5, 9, gaps=(6,)))
     acquired.acknowledge(P, 7, kind)
-    wanted = {P: [AcknowledgedRange(0, 2), AcknowledgedRange(4, 9)]}
-    assert acquired.find_acknowledged(wanted) == (P, 7)
+    ranges = {P: [AcknowledgedRange(0, 2), AcknowledgedRange(4, 9)]}
+    assert acquired.find_acknowledged(ranges) == (P, 7)
     assert acquired.find_acknowledged({P: [AcknowledgedRange(0, 6), AcknowledgedRange(8, 9)]}) is None
     assert acquired.find_acknowledged({TopicPartition("other", 0): [AcknowledgedRange(0, 9)]}) is None
 
@@ -233,6 +233,6 @@ def test_records_that_are_acquired_again_are_unaffected_by_the_end_of_an_older_t
 
 def test_a_hundred_thousand_ranges_are_made_pending_in_one_pass() -> None:
     acquired = holding(*(delivered(offset, offset + 3) for offset in range(0, 400_000, 4)))
-    wanted = {P: [AcknowledgedRange(offset, offset) for offset in range(0, 400_000, 4)]}
-    assert acquired.find_acknowledged(wanted) is None
-    assert len(acquired.make_pending(wanted)) == 100_000
+    ranges = {P: [AcknowledgedRange(offset, offset) for offset in range(0, 400_000, 4)]}
+    assert acquired.find_acknowledged(ranges) is None
+    assert len(acquired.make_pending(ranges)) == 100_000

@@ -125,8 +125,8 @@ def test_sticky_ends_with_each_partition_owned_once_and_shares_that_are_even(
             member: MemberSubscription(each.topics, frozenset(found[member]), generation)
             for member, each in members.items()
         }
-    wanted = frozenset().union(*(each.topics for each in members.values()))
-    everything = [TopicPartition(topic, index) for topic in wanted for index in range(counts.get(topic, 0))]
+    topics = frozenset().union(*(each.topics for each in members.values()))
+    everything = [TopicPartition(topic, index) for topic in topics for index in range(counts.get(topic, 0))]
     assert sorted(partition for mine in found.values() for partition in mine) == sorted(everything)
     for giver, mine in found.items():
         for taker in found:

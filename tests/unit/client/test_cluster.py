@@ -216,8 +216,8 @@ async def test_a_leader_from_a_response_is_adopted_if_it_is_newer_and_its_addres
         cluster = a_cluster(broker.port)
         await cluster.start()
         await cluster.topic("t")
-        for partition, told in ((0, Leader(1, 8)), (1, Leader(1, 6)), (1, Leader(9, 8)), (2, Leader(1, 8))):
-            cluster.adopt_leader(TopicPartition("t", partition), told)
+        for partition, leader in ((0, Leader(1, 8)), (1, Leader(1, 6)), (1, Leader(9, 8)), (2, Leader(1, 8))):
+            cluster.adopt_leader(TopicPartition("t", partition), leader)
         assert cluster.leader(TopicPartition("t", 0)) == Leader(1, 8)
         assert cluster.leader(TopicPartition("t", 1)) == Leader(1, 7)
         assert cluster.leader(TopicPartition("t", 2)) is None

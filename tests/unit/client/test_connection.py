@@ -82,8 +82,8 @@ async def test_answers_of_all_sizes_come_whole(topics: int) -> None:
 
     async with scripted(instead_of_metadata(long)) as broker:
         connection = await connected(broker)
-        asked = [connection.ask(MetadataRequest(), MetadataResponse) for _ in range(5)]
-        for answer in await asyncio.gather(*asked):
+        pending = [connection.ask(MetadataRequest(), MetadataResponse) for _ in range(5)]
+        for answer in await asyncio.gather(*pending):
             assert [topic.name for topic in answer.topics] == [f"topic-{number}" for number in range(topics)]
         connection.close()
 
@@ -91,8 +91,8 @@ async def test_answers_of_all_sizes_come_whole(topics: int) -> None:
 async def test_a_connection_that_is_closed_fails_what_waits() -> None:
     async with scripted(instead_of_metadata(lambda _: None)) as broker:
         connection = await connected(broker)
-        asked = [connection.ask(MetadataRequest(), MetadataResponse) for _ in range(3)]
-        for each in asked:
+        pending = [connection.ask(MetadataRequest(), MetadataResponse) for _ in range(3)]
+        for each in pending:
             with pytest.raises(RetriableError, match="lost"):
                 await each
         assert not connection.is_open

@@ -182,9 +182,9 @@ def test_wherever_reading_begins_exactly_the_records_that_are_not_aborted_are_gi
     expected += [each for each, whose in of_transaction.items() if start <= each < last_stable and whose not in lost]
     sizes = [header.size_bytes for _, header in batches(log.bytes)]
     bytes_at = {offset: sum(sizes[:place]) for place, offset in enumerate(dict.fromkeys(starts))}
-    told = [(producer, first) for producer, first, marker in aborted_ones if marker >= start]
+    transactions = [(producer, first) for producer, first, marker in aborted_ones if marker >= start]
     answer = log.bytes[bytes_at[start] : bytes_at[last_stable]]
-    fetched = FetchedRecords(ORDERS, answer, start, aborted=aborted(*told))
+    fetched = FetchedRecords(ORDERS, answer, start, aborted=aborted(*transactions))
     assert [int(each) for each in values(fetched)] == sorted(expected)
 
 

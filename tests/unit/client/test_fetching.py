@@ -91,8 +91,8 @@ class Leader:
             case ApiKey.METADATA:
                 return request.answer(self._metadata())
             case ApiKey.LIST_OFFSETS:
-                wanted = request.read(ListOffsetsRequest).topics[0].partitions[0].timestamp
-                return request.answer(self._offsets(self.start if wanted == -2 else 1_000))
+                timestamp = request.read(ListOffsetsRequest).topics[0].partitions[0].timestamp
+                return request.answer(self._offsets(self.start if timestamp == -2 else 1_000))
             case ApiKey.OFFSET_FOR_LEADER_EPOCH:
                 epoch, end_offset = self.epoch_end
                 end = EpochEndOffset(partition=0, leader_epoch=epoch, end_offset=end_offset)
@@ -110,8 +110,8 @@ class Leader:
         topic = request.read(FetchRequest).topics[0]
         requested_apis = topic.partitions[0]
         self.fetched.append((requested_apis.fetch_offset, requested_apis.current_leader_epoch))
-        told = self.answers.pop(0) if self.answers else data()
-        answer = FetchableTopicResponse(partitions=[told])
+        partition = self.answers.pop(0) if self.answers else data()
+        answer = FetchableTopicResponse(partitions=[partition])
         if request.api_version <= LAST_VERSION_WITH_NAMES:
             answer.topic = topic.topic
         else:
@@ -255,9 +255,9 @@ async def test_a_permanent_fetch_error_is_raised_once_and_retried_by_the_next_ca
 ) -> None:
     leader = Leader([data(code=code), data(batch(b"a", offset=0))])
     async with reading(leader) as consumer:
-        with pytest.raises(error) as told:
+        with pytest.raises(error) as raised:
             await consumer.getone()
-        assert told.value.code is code
+        assert raised.value.code is code
         assert await values(consumer, 1) == [b"a"]
 
 
@@ -268,9 +268,9 @@ async def test_damaged_records_raise_an_error_until_the_application_seeks_past_t
     async with reading(leader) as consumer:
         assert await values(consumer, 1) == [b"a"]
         for _ in range(2):
-            with pytest.raises(ClientError) as told:
+            with pytest.raises(ClientError) as raised:
                 await consumer.getone()
-            assert told.value.code is E.CORRUPT_MESSAGE
+            assert raised.value.code is E.CORRUPT_MESSAGE
         assert await consumer.position(T) == 1
         consumer.seek(T, 2)
         assert await values(consumer, 1) == [b"c"]
@@ -288,9 +288,9 @@ async def test_what_came_before_damaged_records_is_given_first() -> None:
 async def test_a_batch_larger_than_a_fetch_raises_an_error() -> None:
     leader = Leader([data(batch(b"a" * 100, offset=0)[:-1])])
     async with reading(leader) as consumer:
-        with pytest.raises(ClientError, match="larger than a Fetch allows") as told:
+        with pytest.raises(ClientError, match="larger than a Fetch allows") as raised:
             await consumer.getone()
-    assert told.value.code is E.RECORD_LIST_TOO_LARGE
+    assert raised.value.code is E.RECORD_LIST_TOO_LARGE
 
 
 @pytest.mark.parametrize(("isolation", "expected"), [("read_committed", [b"b"]), ("read_uncommitted", [b"a", b"b"])])

@@ -71,9 +71,9 @@ def test_where_nothing_was_committed_the_policy_decides() -> None:
 def test_without_a_reset_policy_each_attempt_raises_one_error() -> None:
     made = positions(A, reset="none", has_group=True)
     made.committed(A, None)
-    told = made.error()
-    assert isinstance(told, OffsetOutOfRange)
-    assert (told.topic_partition, told.offset) == (A, None)
+    error = made.error()
+    assert isinstance(error, OffsetOutOfRange)
+    assert (error.topic_partition, error.offset) == (A, None)
     assert made.error() is None
 
 

@@ -123,8 +123,8 @@ def delivered(leader: ShareLeader, found: ShareFetchResult) -> list[ShareRecord]
 
 
 def results(leader: ShareLeader) -> list[tuple[list[tuple[int, int]], ErrorCode | None]]:
-    told, leader.acknowledged = leader.acknowledged, []
-    return [(each.ranges, None if each.error is None else each.error.code) for each in told]
+    acknowledged, leader.acknowledged = leader.acknowledged, []
+    return [(each.ranges, None if each.error is None else each.error.code) for each in acknowledged]
 
 
 async def test_acknowledgements_travel_with_the_next_fetch() -> None:

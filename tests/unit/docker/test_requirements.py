@@ -10,10 +10,10 @@ PINNED = re.compile(r"^([\w.-]+)==([\w.]+)", re.MULTILINE)
 
 def test_the_lock_file_has_the_pinned_versions_with_hashes() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    wanted = dict(PINNED.findall("\n".join(project["dependencies"])))
+    pinned = dict(PINNED.findall("\n".join(project["dependencies"])))
     text = (REPOSITORY / "docker/requirements.txt").read_text()
     locked = dict(PINNED.findall(text))
-    assert {name: locked.get(name) for name in wanted} == wanted
+    assert {name: locked.get(name) for name in pinned} == pinned
     for entry in re.split(r"\n(?=\w)", text):
         if PINNED.match(entry):
             assert "--hash=sha256:" in entry

@@ -13,7 +13,7 @@ IDS: TopicIds = {"t": "aa"}
 
 
 @pytest.mark.parametrize(
-    ("latest", "ids", "earliest", "log_ends", "told"),
+    ("latest", "ids", "earliest", "log_ends", "messages"),
     [
         (READ, IDS, {}, {}, []),
         ({A: 11, B: 25}, IDS, {}, {}, []),
@@ -42,11 +42,11 @@ IDS: TopicIds = {"t": "aa"}
     ],
 )
 def test_lost_records_are_reported(
-    latest: Offsets, ids: TopicIds, earliest: Offsets, log_ends: Offsets, told: list[str]
+    latest: Offsets, ids: TopicIds, earliest: Offsets, log_ends: Offsets, messages: list[str]
 ) -> None:
     found = losses(StreamPosition(READ, IDS), latest, ids, earliest, log_ends)
-    assert len(found) == len(told)
-    assert all(each.startswith(words) for each, words in zip(found, told, strict=True))
+    assert len(found) == len(messages)
+    assert all(each.startswith(words) for each, words in zip(found, messages, strict=True))
 
 
 def test_a_checkpoint_of_sparks_own_source_without_ids_is_accepted() -> None:

@@ -92,15 +92,15 @@ def offsets(out: Path) -> Counter[int]:
 
 def test_each_committed_record_is_in_one_file_of_its_day(log: WrittenLog, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    told = exported(log, out)
+    result = exported(log, out)
     assert offsets(out) == committed(log)
-    assert len(offsets(out)) == told.rows == 21
-    assert (told.plans, told.resumed, told.offsets) == (1, 0, log.next_offset)
+    assert len(offsets(out)) == result.rows == 21
+    assert (result.plans, result.resumed, result.offsets) == (1, 0, log.next_offset)
     for path in out.glob("topic=t/*/*.parquet"):
         days = {str(row["timestamp"].date()) for row in pq.ParquetFile(path).read().to_pylist()}
         assert path.parent.name == f"date={days.pop()}"
         assert not days
-    assert {each.path for each in told.files} == {path.relative_to(out).as_posix() for path in out.glob("t*/*/*.p*")}
+    assert {each.path for each in result.files} == {path.relative_to(out).as_posix() for path in out.glob("t*/*/*.p*")}
 
 
 def test_a_record_is_exported_as_spark_would_read_it(log: WrittenLog, tmp_path: Path) -> None:

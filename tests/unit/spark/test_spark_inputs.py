@@ -116,14 +116,14 @@ def test_the_bar_shows_tasks_and_time_and_is_erased_at_the_end() -> None:
     assert "██████████████░" in bar("export", 1_000, 2_001, 75)
     assert bar("export", 1_000, 2_001, 75).endswith("1,000 of 2,001 tasks  1:15")
     stream = io.StringIO()
-    asked: list[int] = []
+    calls: list[int] = []
 
     def counts() -> tuple[int, int]:
-        asked.append(1)
+        calls.append(1)
         return 1, 2
 
     with drawn("export", counts, stream, every_s=0.001):
-        while not asked:
+        while not calls:
             pass
     assert "1 of 2 tasks" in stream.getvalue()
     assert stream.getvalue().endswith("\r\x1b[K")

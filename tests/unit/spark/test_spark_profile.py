@@ -101,8 +101,8 @@ def test_a_page_is_whole_and_needs_nothing_but_itself(profile: Profile) -> None:
 
 def test_a_page_tells_what_was_measured() -> None:
     text = Reader(page(a_profile(), MADE)).text
-    for told in ("10,000", "3.00×", "1.60×", "2027-01-15 08:00:00 UTC", "40.0%", "80", "293.0 KiB"):
-        assert told in text, told
+    for words in ("10,000", "3.00×", "1.60×", "2027-01-15 08:00:00 UTC", "40.0%", "80", "293.0 KiB"):
+        assert words in text, words
 
 
 def test_markup_in_keys_is_shown_as_text() -> None:
@@ -122,17 +122,17 @@ def test_drawing_charts_leaves_the_finders_of_modules_alone() -> None:
 
 def test_each_bar_tells_its_number_to_a_pointer() -> None:
     text = Reader(page(a_profile(), MADE)).text
-    for told in ("08:00:03: 5,000 records", "order-1: 4,000 · 40.0%", "partition 0: 8,000", "zstd: 293.0 KiB"):
-        assert told in text, told
+    for words in ("08:00:03: 5,000 records", "order-1: 4,000 · 40.0%", "partition 0: 8,000", "zstd: 293.0 KiB"):
+        assert words in text, words
 
 
 def test_findings_name_what_a_person_should_look_at() -> None:
-    told = "\n".join(a_profile().findings())
-    assert "The key 'order-1' has 40% of all records" in told
-    assert "58.6 KiB of the log is uncompressed" in told
-    assert "20% of the transactions were aborted" in told
-    assert "1 transactions are open" in told
-    assert "times as many records as the average partition" not in told
+    findings = "\n".join(a_profile().findings())
+    assert "The key 'order-1' has 40% of all records" in findings
+    assert "58.6 KiB of the log is uncompressed" in findings
+    assert "20% of the transactions were aborted" in findings
+    assert "1 transactions are open" in findings
+    assert "times as many records as the average partition" not in findings
     even = Profile("t", "t", records=10, partitions=[PartitionFacts(0, 9, 0), PartitionFacts(1, 1, 0)], null_keys=10)
     assert "No record has a key" in even.findings()[0]
     skewed = Profile("t", "t", records=30, partitions=[PartitionFacts(n, 28 if n == 1 else 1, 0) for n in range(3)])

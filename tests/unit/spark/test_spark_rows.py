@@ -190,7 +190,7 @@ def test_defaults_are_those_of_sparks_kafka_source_but_for_the_isolation() -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "subscribe"),
         ({"subscribe": "a", "assign": "{}"}, "one of the options"),
@@ -215,8 +215,8 @@ def test_defaults_are_those_of_sparks_kafka_source_but_for_the_isolation() -> No
         ({"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetsPerTrigger \(9\)"),
     ],
 )
-def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         SourceOptions.read(SERVERS | options, is_stream=False)
     with pytest.raises(OptionError, match="delivery"):
         SinkOptions.read(SERVERS | {"delivery": "atMostOnce"}, is_stream=False)
@@ -231,7 +231,7 @@ def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("groupIdPrefix", "groupIdPrefix is not supported here"),
         ("valueFormat", r"decode_avro\(frame, 'value', SUBJECT\)"),
@@ -243,8 +243,8 @@ def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
         ("colour", "colour is unknown$"),
     ],
 )
-def test_an_unknown_option_name_is_refused(name: str, told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_an_unknown_option_name_is_refused(name: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         require_known(SERVERS | {"subscribe": "a", "checkpointLocation": "c", name: "3"})
 
 
@@ -255,14 +255,14 @@ def test_a_stream_has_no_end(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "is_stream", "told"),
+    ("options", "is_stream", "message"),
     [
         ({"idempotencyKey": "k"}, True, "whose batches are identified by numbers"),
         ({"idempotencyKey": "k", "delivery": "atLeastOnce"}, False, "needs delivery=exactlyOnce"),
     ],
 )
-def test_a_key_that_would_not_be_heeded_is_refused(options: dict[str, str], is_stream: bool, told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_a_key_that_would_not_be_heeded_is_refused(options: dict[str, str], is_stream: bool, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         SinkOptions.read(SERVERS | options, is_stream=is_stream)
 
 

@@ -19,7 +19,7 @@ def fetch(number: int, epoch: int, *partitions: int, forgets: tuple[int, ...] = 
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("requests", "found"),
     [
         ([fetch(1, 0, 0, 1), fetch(2, 1)], {0, 1}),
         ([fetch(1, 0, 0, 1), fetch(2, 1, forgets=(1,))], {0}),
@@ -30,5 +30,5 @@ def fetch(number: int, epoch: int, *partitions: int, forgets: tuple[int, ...] = 
     ],
     ids=["kept up", "forgotten", "a full fetch", "no session", "added", "only before"],
 )
-def test_a_session_fetches_its_partitions_except_forgotten_ones(asked: list[Any], found: set[int]) -> None:
-    assert fetched_partitions(asked, since=1) == found
+def test_a_session_fetches_its_partitions_except_forgotten_ones(requests: list[Any], found: set[int]) -> None:
+    assert fetched_partitions(requests, since=1) == found

@@ -103,14 +103,14 @@ def test_an_unknown_operation_is_refused(operation: str, capsys: pytest.CaptureF
 def test_the_help_and_the_refusal_name_every_operation(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         acls("--help")
-    told = "".join(capsys.readouterr().out.split())
+    output = "".join(capsys.readouterr().out.split())
     with pytest.raises(SystemExit):
         acls("--allow-principal User:alice --operation Raed -t orders")
     refused = capsys.readouterr().err
     for name in ("Read", "DescribeConfigs", "IdempotentWrite", "CreateTokens", "TwoPhaseCommit", "All"):
-        assert name in told
+        assert name in output
         assert name in refused
-    assert "Unknown" not in told
+    assert "Unknown" not in output
     assert acls("--allow-principal User:alice --operation TwoPhaseCommit --transactional-id shop") == [
         Acl(ResourceType.TRANSACTIONAL_ID, "shop", ALICE, Operation.TWO_PHASE_COMMIT)
     ]

@@ -9,7 +9,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 def test_each_code_has_one_row_per_receiver() -> None:
-    rows = Counter((asker, code) for askers, _, _, told, _, _ in TRANSLATIONS for asker in askers for code in told)
+    rows = Counter((asker, code) for askers, _, _, codes, _, _ in TRANSLATIONS for asker in askers for code in codes)
     assert [row for row, count in rows.items() if count > 1] == []
 
 
@@ -20,17 +20,17 @@ def test_no_translated_code_is_translated_again() -> None:
 
 
 def test_every_row_changes_a_code_and_names_its_rule() -> None:
-    for _, first, last, told, answer, rule in TRANSLATIONS:
+    for _, first, last, codes, answer, rule in TRANSLATIONS:
         assert first <= last
-        assert told
-        assert answer not in told
+        assert codes
+        assert answer not in codes
         assert rule
 
 
 def test_a_row_holds_for_its_versions() -> None:
     code = ErrorCode.CONCURRENT_TRANSACTIONS
-    told = [translate(Receiver.PRODUCE, code, version) for version in (10, 11, 12)]
-    assert told == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS, code]
+    translated = [translate(Receiver.PRODUCE, code, version) for version in (10, 11, 12)]
+    assert translated == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS, code]
 
 
 def test_a_code_without_a_row_is_not_translated() -> None:
@@ -58,5 +58,5 @@ OF_THE_SHARE_COORDINATOR = {
 
 
 def test_codes_of_the_share_coordinator_are_translated_for_the_client() -> None:
-    told = {code: translate(Receiver.SHARE_LEADER, code) for code in OF_THE_SHARE_COORDINATOR}
-    assert told == OF_THE_SHARE_COORDINATOR
+    translated = {code: translate(Receiver.SHARE_LEADER, code) for code in OF_THE_SHARE_COORDINATOR}
+    assert translated == OF_THE_SHARE_COORDINATOR

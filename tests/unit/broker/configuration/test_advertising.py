@@ -1,4 +1,4 @@
-"""Tests which broker address a client receives, depending on the addresses of both ends of its connection."""
+"""Tests the broker's address that a client gets, which depends on the addresses of both ends of its connection."""
 
 from ipaddress import IPv4Address, IPv4Network
 
@@ -34,7 +34,7 @@ def test_networks_and_gateways_are_read_from_the_routes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "published", "told"),
+    ("client", "published", "expected"),
     [
         # another container, on either network
         ("172.18.0.3", LOCALHOST, HERE),
@@ -55,9 +55,9 @@ def test_networks_and_gateways_are_read_from_the_routes() -> None:
     ],
 )
 def test_by_arrival_a_client_gets_an_address_that_it_can_connect_to(
-    client: str, published: dict[str, PublishedAddress], told: tuple[str, int]
+    client: str, published: dict[str, PublishedAddress], expected: tuple[str, int]
 ) -> None:
-    assert address_for_arrival(ConnectionAddresses("PLAINTEXT", HERE, client), published, NETWORKS) == told
+    assert address_for_arrival(ConnectionAddresses("PLAINTEXT", HERE, client), published, NETWORKS) == expected
 
 
 def test_by_arrival_a_client_on_loopback_stays_there() -> None:
@@ -72,7 +72,7 @@ def test_by_arrival_each_listener_has_its_own_published_port() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "client", "is_published", "is_astray"),
+    ("host", "client", "is_published", "is_astray"),
     [
         ("localhost", "172.18.0.3", True, True),  # another container would connect to itself
         ("127.0.0.1", "172.18.0.3", True, True),
@@ -89,10 +89,10 @@ def test_by_arrival_each_listener_has_its_own_published_port() -> None:
     ],
 )
 def test_a_client_goes_astray_if_localhost_is_not_where_the_broker_is(
-    told: str, client: str, is_published: bool, is_astray: bool
+    host: str, client: str, is_published: bool, is_astray: bool
 ) -> None:
     arrival = ConnectionAddresses("PLAINTEXT", HERE, client)
-    assert points_to_the_client_itself((told, 9092), arrival, NETWORKS, is_published=is_published) is is_astray
+    assert points_to_the_client_itself((host, 9092), arrival, NETWORKS, is_published=is_published) is is_astray
 
 
 TWO = {"listeners": "IN://:19092,OUT://:9092", "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT"}

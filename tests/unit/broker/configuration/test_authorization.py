@@ -34,6 +34,6 @@ def test_allow_everyone_is_true_or_false() -> None:
 def test_settings_of_the_authorizer_are_shown_without_their_values_and_only_where_they_are_given() -> None:
     silent, _ = configure({}, {}, {})
     assert not {"super.users", "allow.everyone.if.no.acl.found"} & {one.name for one in describe_broker(silent)}
-    told, _ = configure({}, {}, {"super.users": "User:admin"})
-    (shown,) = (one for one in describe_broker(told) if one.name == "super.users")
+    config, _ = configure({}, {}, {"super.users": "User:admin"})
+    (shown,) = (one for one in describe_broker(config) if one.name == "super.users")
     assert (shown.value, shown.is_sensitive) == (None, True)

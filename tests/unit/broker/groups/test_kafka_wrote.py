@@ -80,8 +80,8 @@ def shown(core: GroupCore) -> dict[str, Any]:
     """Returns the groups in the format of `served.json`. Share groups have no committed offsets."""
     groups = {}
     for listed in core.list_groups((), ()):
-        asked = OffsetFetchRequestGroup(group_id=listed.group_id, topics=None)
-        answer = core.fetch_offsets(asked, require_stable=False).response
+        request = OffsetFetchRequestGroup(group_id=listed.group_id, topics=None)
+        answer = core.fetch_offsets(request, require_stable=False).response
         assert answer is not None
         groups[listed.group_id] = {
             "type": listed.group_type.capitalize(),

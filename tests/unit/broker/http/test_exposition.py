@@ -140,8 +140,8 @@ def test_connections_that_were_made_too_quickly_are_counted() -> None:
 def test_the_time_until_the_answer_is_a_histogram_from_which_percentiles_can_be_had() -> None:
     found = samples(MEASURES)
     bucket = "kafka_network_requestmetrics_totaltimems_bucket"
-    told = {key[1]: value for key, value in found.items() if key[0] == bucket and key[2:] == ("Produce", "13")}
-    assert [told[bound] for bound in ("0.032", "0.064", "4.096", "8.192", "+Inf")] == [1, 2, 2, 3, 3]
+    buckets = {key[1]: value for key, value in found.items() if key[0] == bucket and key[2:] == ("Produce", "13")}
+    assert [buckets[bound] for bound in ("0.032", "0.064", "4.096", "8.192", "+Inf")] == [1, 2, 2, 3, 3]
     assert found[bucket, "33554.432", "Produce", "9"] == 0, "it took longer than half a minute"
     assert found[bucket, "+Inf", "Produce", "9"] == 1
 

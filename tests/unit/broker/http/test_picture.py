@@ -108,7 +108,7 @@ def test_a_hold_is_described_in_a_sentence(who: dict[str, object], words: str) -
 
 
 def test_holds_of_others_are_left_out() -> None:
-    told: list[dict[str, Any]] = [
+    rules: list[dict[str, Any]] = [
         {"name": "second", "who": [AT_MARKER]},
         {"name": "request", "who": [{"at": "received", "transactional_id": "pay", "partitions": []}]},
         {
@@ -116,8 +116,8 @@ def test_holds_of_others_are_left_out() -> None:
             "who": [{"at": "received", "transactional_id": "other", "producer_id": PAY}, {"at": "loading"}],
         },
     ]
-    assert [each.name for each in holds_of(told, transactional_id="pay", producer_id=PAY)] == ["second", "request"]
-    assert [each.name for each in holds_of(told, partition="orders-1")] == ["second"]
+    assert [each.name for each in holds_of(rules, transactional_id="pay", producer_id=PAY)] == ["second", "request"]
+    assert [each.name for each in holds_of(rules, partition="orders-1")] == ["second"]
 
 
 @pytest.mark.parametrize(
@@ -156,10 +156,10 @@ console.log(JSON.stringify(told.widths.map((width) => layout(told.picture, width
 def drawn(shown: Mapping[str, Any], *widths: int) -> list[Any]:
     """Returns the shapes that a browser draws, for each width."""
     code = LAYOUT % (ASSETS / "layout.js").as_uri()
-    told = json.dumps({"picture": shown, "widths": widths})
+    text = json.dumps({"picture": shown, "widths": widths})
     run = subprocess.run(
         [DENO, "eval", "--quiet", code],
-        input=told,
+        input=text,
         capture_output=True,
         text=True,
         timeout=120,

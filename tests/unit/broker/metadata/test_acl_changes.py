@@ -44,9 +44,9 @@ def test_each_filter_finds_what_a_comparison_with_all_finds() -> None:
     for resource, name, pattern, principal in product(
         (ANY, *(each.value for each in kinds)), (None, "a", "abc", "*"), numbers, (None, "User:bob", "User:carol")
     ):
-        wanted = ALL._replace(resource=resource, name=name, pattern=pattern, principal=principal)
-        (found,) = delete_acls(image, [wanted, ALL]).response[:1]
-        assert found == [each for each in acls if wanted.matches(each)], wanted
+        acl_filter = ALL._replace(resource=resource, name=name, pattern=pattern, principal=principal)
+        (found,) = delete_acls(image, [acl_filter, ALL]).response[:1]
+        assert found == [each for each in acls if acl_filter.matches(each)], acl_filter
 
 
 def test_filters_that_name_a_resource_or_a_principal_may_be_many() -> None:

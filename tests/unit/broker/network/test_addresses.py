@@ -32,9 +32,9 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_client_that_is_sent_to_its_own_localhost_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
-    told = addresses(advertised_listeners="PLAINTEXT://localhost:9092")
+    advertised = addresses(advertised_listeners="PLAINTEXT://localhost:9092")
     for host in ("172.18.0.3", "172.18.0.3", "127.0.0.1"):
-        assert told.address_for(LOCALHOST, client(host)) == LOCALHOST
+        assert advertised.address_for(LOCALHOST, client(host)) == LOCALHOST
     assert warnings(caplog) == [
         (
             "client 172.18.0.3 (librdkafka) is told to connect to localhost:9092, which is the"
@@ -45,11 +45,11 @@ def test_a_client_that_is_sent_to_its_own_localhost_is_warned_about_once(caplog:
 
 
 def test_by_arrival_only_clients_from_other_machines_can_be_misled(caplog: pytest.LogCaptureFixture) -> None:
-    told = addresses(odradek_advertise="arrival", odradek_advertise_published="localhost")
-    assert told.address_for(LOCALHOST, client("172.18.0.3")) == ("172.18.0.2", 9092)
-    assert told.address_for(LOCALHOST, client("172.18.0.1")) == LOCALHOST
+    by_arrival = addresses(odradek_advertise="arrival", odradek_advertise_published="localhost")
+    assert by_arrival.address_for(LOCALHOST, client("172.18.0.3")) == ("172.18.0.2", 9092)
+    assert by_arrival.address_for(LOCALHOST, client("172.18.0.1")) == LOCALHOST
     assert warnings(caplog) == []
-    assert told.address_for(LOCALHOST, client("10.1.2.3")) == LOCALHOST
+    assert by_arrival.address_for(LOCALHOST, client("10.1.2.3")) == LOCALHOST
     assert warnings(caplog) == [
         (
             "client 10.1.2.3 (librdkafka) is told to connect to localhost:9092, which is the"
@@ -60,9 +60,9 @@ def test_by_arrival_only_clients_from_other_machines_can_be_misled(caplog: pytes
 
 
 def test_a_broker_that_misleads_everybody_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
-    told = addresses()
+    advertised = addresses()
     for number in range(MAX_WARNINGS + 10):
-        told.address_for(LOCALHOST, client(f"10.0.0.{number}"))
+        advertised.address_for(LOCALHOST, client(f"10.0.0.{number}"))
     assert len(warnings(caplog)) == MAX_WARNINGS
 
 

@@ -73,10 +73,10 @@ def test_while_a_byte_of_memory_is_left_one_more_request_of_any_size_gets_in() -
 def test_connections_that_wait_for_memory_are_called_once_when_there_is_room() -> None:
     memory = RequestMemory(100)
     memory.reserve(150)
-    told: list[int] = []
-    memory.wait_for_room(lambda: told.append(1))
+    calls: list[int] = []
+    memory.wait_for_room(lambda: calls.append(1))
     assert memory.release(50) == []  # 0 bytes are left
     for again in memory.release(100):
         again()
-    assert told == [1]
+    assert calls == [1]
     assert memory.release(0) == []

@@ -78,10 +78,10 @@ async def test_an_exchange_has_the_times_of_the_clock_as_it_was_then() -> None:
     assert (waiting["received_ms"], waiting["answered_ms"], waiting["answer"]) == (5, None, None)
     time.pace = Pace(7, 0.5, 100.0, False)
     later.give(answer())
-    (told,) = exchanges.completed_since(0, None, None)
-    assert (told["received_ms"], told["answered_ms"], told["closed"]) == (5, 607, False)
-    assert told["answer"] is not None
-    assert told["client_id"] == "a-client"
+    (exchange,) = exchanges.completed_since(0, None, None)
+    assert (exchange["received_ms"], exchange["answered_ms"], exchange["closed"]) == (5, 607, False)
+    assert exchange["answer"] is not None
+    assert exchange["client_id"] == "a-client"
 
 
 async def test_an_answer_belongs_to_its_request_also_where_earlier_ones_have_none() -> None:
@@ -152,16 +152,16 @@ async def test_bodies_that_are_too_large_are_replaced_by_their_size() -> None:
     large = frame("t" * MAX_KEPT_BYTES)
     peer, exchanges, _ = kept_by([bytes(MAX_KEPT_BYTES), b"1"])
     peer.send(large)
-    (told,) = exchanges.completed_since(0, None, None)
-    assert (told["request"], told["answer"]) == (None, None)
-    assert (told["request_bytes"], told["answer_bytes"]) == (len(large) - 4, MAX_KEPT_BYTES + 1)
+    (exchange,) = exchanges.completed_since(0, None, None)
+    assert (exchange["request"], exchange["answer"]) == (None, None)
+    assert (exchange["request_bytes"], exchange["answer_bytes"]) == (len(large) - 4, MAX_KEPT_BYTES + 1)
 
 
 async def test_secrets_are_not_kept() -> None:
     peer, exchanges, _ = kept_by([b"a secret answer"])
     peer.send(frame(message=AlterUserScramCredentialsRequest(), version=0))
-    (told,) = exchanges.completed_since(0, None, None)
-    assert (told["api"], told["request"], told["answer"]) == ("AlterUserScramCredentials", None, None)
+    (exchange,) = exchanges.completed_since(0, None, None)
+    assert (exchange["api"], exchange["request"], exchange["answer"]) == ("AlterUserScramCredentials", None, None)
     (kept,) = exchanges.recent.exchanges
     assert (len(kept.request), answer_of(kept)) == (8, None)
 
@@ -172,8 +172,8 @@ async def test_bytes_of_a_login_are_no_exchange() -> None:
     peer.send(b"\0\0\0\x0d\0alice\0secret")
     peer.connection.info.is_authenticated = True
     peer.send(frame())
-    (told,) = exchanges.completed_since(0, None, None)
-    assert told["answer_bytes"] == sum(map(len, answer()))
+    (exchange,) = exchanges.completed_since(0, None, None)
+    assert exchange["answer_bytes"] == sum(map(len, answer()))
     assert exchanges.recent.stored_bytes < 200
 
 

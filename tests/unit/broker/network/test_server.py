@@ -163,17 +163,17 @@ async def test_one_timer_sweeps_all_idle_peers(start: Start) -> None:
 
 async def test_a_server_that_stops_answers_requests_in_flight_and_accepts_no_connections(start: Start) -> None:
     owed: list[Deferred[HeartbeatResponse]] = []
-    asked = asyncio.Event()
+    request_arrived = asyncio.Event()
 
     def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
         owed.append(Deferred())
-        asked.set()
+        request_arrived.set()
         return owed[-1]
 
     server, connect = await start(handler=Handler(0, 4, call=heartbeat))
     client = await connect()
     client.writer.write(HEARTBEAT + HEARTBEAT)
-    await asked.wait()
+    await request_arrived.wait()
     stopped = asyncio.ensure_future(server.stop(60))
     await asyncio.sleep(0)
     owed[0].resolve(HeartbeatResponse())
@@ -186,31 +186,31 @@ async def test_a_server_that_stops_answers_requests_in_flight_and_accepts_no_con
 
 
 async def test_a_server_that_stops_does_not_wait_for_requests_that_wait_for_other_clients(start: Start) -> None:
-    asked = asyncio.Event()
+    request_arrived = asyncio.Event()
 
     def poll(request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
-        asked.set()
+        request_arrived.set()
         return Deferred[HeartbeatResponse]()
 
     server, connect = await start(handler=Handler(0, 4, waits_for_others=True, call=poll))
     client = await connect()
     client.writer.write(HEARTBEAT)
-    await asked.wait()
+    await request_arrived.wait()
     await server.stop(3600)
     assert await client.is_closed()
 
 
 async def test_a_server_that_stops_waits_only_so_long_for_an_answer(start: Start) -> None:
-    asked = asyncio.Event()
+    request_arrived = asyncio.Event()
 
     def stuck(request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
-        asked.set()
+        request_arrived.set()
         return Deferred[HeartbeatResponse]()
 
     server, connect = await start(handler=Handler(0, 4, call=stuck))
     client = await connect()
     client.writer.write(HEARTBEAT)
-    await asked.wait()
+    await request_arrived.wait()
     await server.stop(0.01)
     assert await client.is_closed()
 

@@ -158,14 +158,14 @@ async def test_a_clock_set_back_moves_no_timer() -> None:
 
 async def test_a_timer_that_fails_keeps_no_other_from_firing() -> None:
     loop = asyncio.get_running_loop()
-    told: list[str] = []
-    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    errors: list[str] = []
+    loop.set_exception_handler(lambda _, context: errors.append(str(context["exception"])))
     time = ControlledTime(loop, 0, is_frozen=True)
     fired: list[int] = []
     time.after(1, lambda: fired.append(1 // 0))
     time.after(1, lambda: fired.append(1))
     await time.advance(1, settled)
-    assert (fired, told) == ([1], ["integer division or modulo by zero"])
+    assert (fired, errors) == ([1], ["integer division or modulo by zero"])
 
 
 @pytest.mark.parametrize("seed", range(20))

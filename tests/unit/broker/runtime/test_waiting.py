@@ -208,19 +208,19 @@ def test_time_can_be_waited_for() -> None:
 
 def test_when_done_calls_back_when_the_answer_arrives() -> None:
     deferred: Deferred[str] = Deferred()
-    told: list[object] = []
-    deferred.when_done(lambda done: told.append(done.outcome()))
-    assert told == []
+    outcomes: list[object] = []
+    deferred.when_done(lambda done: outcomes.append(done.outcome()))
+    assert outcomes == []
     deferred.resolve("answer")
-    assert told == ["answer"]
+    assert outcomes == ["answer"]
 
 
 def test_when_done_calls_back_at_once_if_the_answer_is_there() -> None:
     deferred: Deferred[NoResponse] = Deferred()
     deferred.resolve(NO_RESPONSE)
-    told: list[object] = []
-    deferred.when_done(lambda done: told.append(done.outcome()))
-    assert told == [NO_RESPONSE]
+    outcomes: list[object] = []
+    deferred.when_done(lambda done: outcomes.append(done.outcome()))
+    assert outcomes == [NO_RESPONSE]
 
 
 @pytest.mark.parametrize("error", [KafkaError(ErrorCode.NOT_COORDINATOR), CloseConnection("why"), ValueError("bug")])

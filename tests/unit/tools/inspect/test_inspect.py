@@ -186,8 +186,8 @@ def test_checkpoints_and_properties_are_split_and_named(tmp_path: Path) -> None:
 
 
 def test_requests_are_decoded_by_their_header_and_responses_by_an_option(tmp_path: Path) -> None:
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
-    requests = file(tmp_path, "asked", request_bytes(asked, 9, 5, "me"), request_bytes(asked, 1, 6, None))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    requests = file(tmp_path, "asked", request_bytes(request, 9, 5, "me"), request_bytes(request, 1, 6, None))
     first, second = rows(requests, kind="request")
     assert (first["api"], first["version"], first["correlationId"], first["clientId"]) == ("Metadata", 9, 5, "me")
     assert (second["version"], second["body"]) == (1, {"topics": [{"name": "t"}]})
@@ -293,8 +293,8 @@ def test_preallocated_zeros_of_an_index_are_no_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", range(1, 40))
 def test_a_frame_cut_short_is_damage_wherever_it_is_cut(cut: int, tmp_path: Path) -> None:
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="topic of the request")])
-    frame = request_bytes(asked, 9, 5, "me")[4:]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="topic of the request")])
+    frame = request_bytes(request, 9, 5, "me")[4:]
     (row,) = rows(file(tmp_path, "asked", frame[:-cut]), kind="request")
     assert row["kind"] == "damage"
 

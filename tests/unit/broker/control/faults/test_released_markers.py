@@ -13,7 +13,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
 PLACE: TopicPartition = ("orders", 0)
-# The tests also use this marker for the next transaction, which has the same epoch at transaction.version 1.
+# The tests also use this marker for the next transaction, because at transaction.version 1 the next transaction has the
+# same epoch.
 MARKER = TxnMarker(7, 0, True, 0, 1, [PLACE])
 
 
@@ -37,13 +38,13 @@ def test_a_topic_that_is_created_again_is_another_one() -> None:
     faults.add({"at": "marker", "match": {"topic": "orders"}, "do": {"hold": "marker"}})
     writer = RefusingWriter()
     markers = FaultyMarkers(writer, faults.rules)
-    told: list[object] = []
-    markers.write([MARKER], told.append)
+    outcomes: list[object] = []
+    markers.write([MARKER], outcomes.append)
     assert (writer.marker_count, faults.rules.holds.counts()) == (0, {"marker": 1})
     faults.rules.release("marker")
-    markers.write([MARKER], told.append)  # the rule does not hold the retry
+    markers.write([MARKER], outcomes.append)  # the rule does not hold the retry
     assert (writer.marker_count, faults.rules.holds.counts()) == (2, {})
     markers.topic_deleted("orders")
-    markers.write([MARKER], told.append)
+    markers.write([MARKER], outcomes.append)
     assert (writer.marker_count, faults.rules.holds.counts()) == (2, {"marker": 1})
     loop.close()

@@ -31,8 +31,8 @@ from odradek.protocol.struct import Message
 TOPIC_ID = bytes(15) + b"\x01"
 
 
-def rule(**told: object) -> Rule:
-    return parse_rule({"do": {"observe": True}, **told}, "r")
+def rule(**fields: object) -> Rule:
+    return parse_rule({"do": {"observe": True}, **fields}, "r")
 
 
 def occurrence_of(request: Message, **about: object) -> Occurrence:
@@ -41,7 +41,7 @@ def occurrence_of(request: Message, **about: object) -> Occurrence:
 
 
 @pytest.mark.parametrize(
-    ("told", "field", "words"),
+    ("fields", "field", "words"),
     [
         ({"match": {"api": "EndTx"}}, "match.api", "did you mean EndTxn"),
         ({"match": {"apis": "EndTxn"}}, "match.apis", "did you mean api"),
@@ -78,17 +78,17 @@ def occurrence_of(request: Message, **about: object) -> Occurrence:
     ],
 )
 def test_an_invalid_rule_is_refused_with_its_field_and_the_allowed_values(
-    told: dict[str, object], field: str, words: str
+    fields: dict[str, object], field: str, words: str
 ) -> None:
     with pytest.raises(Problem, match=words) as refused:
-        rule(**told)
+        rule(**fields)
     assert (refused.value.status, refused.value.field) == (400, field)
 
 
-@pytest.mark.parametrize("told", [None, [], 1, "x"])
-def test_a_rule_is_an_object(told: object) -> None:
+@pytest.mark.parametrize("body", [None, [], 1, "x"])
+def test_a_rule_is_an_object(body: object) -> None:
     with pytest.raises(Problem, match="an object"):
-        parse_rule(told, "r")
+        parse_rule(body, "r")
 
 
 def test_a_rule_finds_transactional_ids_and_comparisons() -> None:
@@ -196,8 +196,8 @@ def test_an_edit_puts_elements_in_an_order(order: list[int], found: str) -> None
 
 def test_an_edit_sets_an_array_and_each_answer_has_its_own() -> None:
     path = "Responses[*].Partitions[*].AbortedTransactions"
-    told = {"match": {"api": "Fetch"}, "at": "applied", "do": {"edit": {path: [{"ProducerId": 7, "FirstOffset": 3}]}}}
-    (edit,) = rule(**told).do.edits
+    fields = {"match": {"api": "Fetch"}, "at": "applied", "do": {"edit": {path: [{"ProducerId": 7, "FirstOffset": 3}]}}}
+    (edit,) = rule(**fields).do.edits
     answers = [FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])]) for _ in range(2)]
     for answer in answers:
         edit.apply(answer, type(answer).MAX_VERSION)
@@ -307,9 +307,9 @@ def test_a_field_is_understood_in_each_spelling_and_answered_in_one(path: str) -
     (edit,) = one.do.edits
     edit.apply(answer, 12)
     assert answer.topics[0].error_code == 3
-    told = rule_as_json(one)
-    assert told["do"] == {"edit": {"topics[0].errorCode": 3}}
-    assert told["match"] == {
+    report = rule_as_json(one)
+    assert report["do"] == {"edit": {"topics[0].errorCode": 3}}
+    assert report["match"] == {
         "api": "Metadata",
         "when": ["allowAutoTopicCreation == true", "allowAutoTopicCreation != false"],
     }
@@ -331,8 +331,8 @@ def test_a_hit_is_not_counted_if_the_edit_cannot_be_made() -> None:
     assert one.count_match(request)
     assert not one.count_match(request)
     one.record_failed_edit("the request has no answer")
-    told = rule_as_json(one)
-    assert (told["hits"], told["unmade"], told["unmade_because"]) == (0, 1, "the request has no answer")
+    report = rule_as_json(one)
+    assert (report["hits"], report["unmade"], report["unmade_because"]) == (0, 1, "the request has no answer")
     assert one.count_match(request)
 
 

@@ -29,9 +29,9 @@ async def test_each_call_of_the_table_is_served_and_described_and_no_others() ->
         for route in app.router.routes()
         if route.resource is not None and route.method != "HEAD"
     }
-    told = {(method.upper(), path) for path, calls in DOCUMENT["paths"].items() for method in calls}
+    described = {(method.upper(), path) for path, calls in DOCUMENT["paths"].items() for method in calls}
     rows = {(call.method, path or "/") for call in CALLS for path, _ in call.paths()}
-    assert routes == told == rows
+    assert routes == described == rows
 
 
 def test_a_call_has_a_name_of_its_own() -> None:
@@ -67,8 +67,8 @@ def test_the_document_has_every_field_of_a_rule() -> None:
 
 
 def test_the_document_has_every_field_of_a_reported_rule() -> None:
-    told = rule_as_json(parse_rule({"do": {"observe": True}}, "n"))
-    assert set(rules.REPORTED_RULE["required"]) == told.keys()
+    report = rule_as_json(parse_rule({"do": {"observe": True}}, "n"))
+    assert set(rules.REPORTED_RULE["required"]) == report.keys()
     assert rules.REPORTED_RULE["properties"].keys() - rules.RULE["properties"].keys() == {
         *("matched", "hits", "unmade", "unmade_because")
     }

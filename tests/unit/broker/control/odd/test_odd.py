@@ -153,12 +153,12 @@ def test_a_member_that_has_lost_its_tasks_does_not_get_them_again(ends: tuple[in
 def test_an_answer_without_tasks_says_that_the_assignment_is_delayed() -> None:
     odd, plain, other = always(), StreamsGroupHeartbeatResponse(), [Status(status_code=3, status_detail="missing")]
     stale = StreamsGroupHeartbeatResponse(status=[Status(status_code=0, status_detail="stale")])
-    missing, told = StreamsGroupHeartbeatResponse(status=list(other)), assigned(0)
+    missing, complete = StreamsGroupHeartbeatResponse(status=list(other)), assigned(0)
     for answer in (plain, stale, missing):
         odd.reshape(answer, streams(3))
-    odd.reshape(told, streams(3))
+    odd.reshape(complete, streams(3))
     assert [[each.status_code for each in answer.status or ()] for answer in (plain, stale)] == [[5], [0, 5]]
-    assert (missing.status, told.status) == (other, [])
+    assert (missing.status, complete.status) == (other, [])
 
 
 def test_tasks_change_the_order_of_their_subtopologies_and_nothing_else() -> None:
@@ -229,8 +229,8 @@ def test_the_wait_of_a_fetch_is_removed_once() -> None:
 
 def test_versions_are_raised_beyond_all_that_are_known_but_not_those_of_an_older_release() -> None:
     heartbeat = ApiKey.HEARTBEAT.value
-    for told, found in ((4, range(5, 8)), (3, range(3, 4))):
-        odd = ApiVersionsResponse(api_keys=[ApiVersion(api_key=heartbeat, max_version=told)])
+    for newest, found in ((4, range(5, 8)), (3, range(3, 4))):
+        odd = ApiVersionsResponse(api_keys=[ApiVersion(api_key=heartbeat, max_version=newest)])
         always().reshape(odd)
         assert [each.max_version in found for each in odd.api_keys if each.api_key == heartbeat] == [True]
 
@@ -250,8 +250,8 @@ def test_an_empty_error_message_of_a_coordinator_becomes_null() -> None:
 
 def test_metadata_is_one_change_behind() -> None:
     odd = always()
-    told = [odd.metadata_before(b"all", each) for each in (b"first", b"first", b"second", b"second", b"third")]
-    assert told == [b"first", b"first", b"first", b"first", b"second"]
+    responses = [odd.metadata_before(b"all", each) for each in (b"first", b"first", b"second", b"second", b"third")]
+    assert responses == [b"first", b"first", b"first", b"first", b"second"]
     assert odd.metadata_before(b"one topic", b"third") == b"third"
 
 

@@ -196,8 +196,8 @@ async def test_a_close_instead_of_a_response_is_recorded_before_the_response_to_
     peer.send(FRAME + FRAME)
     older.give([ANSWER])
     recorder.close()
-    told = [each for each in kinds(disk.entries()) if each[0] is not Kind.WRITTEN]
-    assert told[1:] == [(Kind.RECEIVED, 1, 1), (Kind.RECEIVED, 1, 2), (Kind.HUNG_UP, 1, 2), (Kind.ANSWERED, 1, 1)]
+    events = [each for each in kinds(disk.entries()) if each[0] is not Kind.WRITTEN]
+    assert events[1:] == [(Kind.RECEIVED, 1, 1), (Kind.RECEIVED, 1, 2), (Kind.HUNG_UP, 1, 2), (Kind.ANSWERED, 1, 1)]
 
 
 async def test_a_request_that_is_too_long_is_no_exchange() -> None:
@@ -208,8 +208,8 @@ async def test_a_request_that_is_too_long_is_no_exchange() -> None:
     peer.send(FRAME + b"\0\1\0\0")
     older.give([ANSWER])
     recorder.close()
-    told = [each for each in kinds(disk.entries()) if each[0] is not Kind.WRITTEN]
-    assert told[1:] == [(Kind.RECEIVED, 1, 1), (Kind.ANSWERED, 1, 1)]
+    events = [each for each in kinds(disk.entries()) if each[0] is not Kind.WRITTEN]
+    assert events[1:] == [(Kind.RECEIVED, 1, 1), (Kind.ANSWERED, 1, 1)]
 
 
 async def test_no_secret_gets_into_a_block() -> None:

@@ -287,10 +287,10 @@ def pushes(
         peer = trace.connect()
 
         def subscribe() -> None:
-            told = GetTelemetrySubscriptionsResponse(
+            response = GetTelemetrySubscriptionsResponse(
                 client_instance_id=TOPIC, subscription_id=5, push_interval_ms=1000, telemetry_max_bytes=100
             )
-            peer.ask(GetTelemetrySubscriptionsRequest(client_instance_id=TOPIC), 0, told)
+            peer.ask(GetTelemetrySubscriptionsRequest(client_instance_id=TOPIC), 0, response)
 
         def push() -> None:
             request = PushTelemetryRequest(client_instance_id=TOPIC, subscription_id=subscription, metrics=b"m" * size)

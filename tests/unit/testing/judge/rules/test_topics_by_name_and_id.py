@@ -171,10 +171,10 @@ def test_a_fetch_by_id_after_an_error_by_name_needs_new_metadata() -> None:
     metadata(peer)
     for version in (BY_NAME, BY_ID, BY_ID, BY_ID):
         name, topic_id = ("t", ZERO_UUID) if version < BY_ID else ("", ID)
-        asked = FetchTopic(topic=name, topic_id=topic_id, partitions=[FetchPartition(partition=0)])
+        topic = FetchTopic(topic=name, topic_id=topic_id, partitions=[FetchPartition(partition=0)])
         refused = PartitionData(partition_index=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER.value)
-        told = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[refused])
-        peer.ask(FetchRequest(topics=[asked]), version, FetchResponse(responses=[told]))
+        response = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[refused])
+        peer.ask(FetchRequest(topics=[topic]), version, FetchResponse(responses=[response]))
     assert trace.verdict("MET.1") == "broken"
 
 
