@@ -64,7 +64,7 @@ def bring_about(kafka: Cluster, preset: str) -> None:
 
 
 def _bring_about_later(kafka: Cluster, preset: str) -> None:
-    """Tries to apply the preset until the group has the member that the preset needs, or the broker has ended."""
+    """Tries to apply the preset until the group has the member that the preset needs or the broker has exited."""
     try:
         kafka.preset(preset, **PARAMETERS.get(preset, {}))
     except Refused:
@@ -82,7 +82,7 @@ def _release_later(kafka: Cluster) -> None:
 
 
 def _release(kafka: Cluster) -> None:
-    """Releases all holds repeatedly until the broker ends, because some holds start only with a client's request."""
+    """Releases all holds repeatedly until the broker exits, because some holds start only with a client's request."""
     try:
         for hold in kafka.holds():
             kafka.release(hold)

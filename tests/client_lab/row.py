@@ -1,4 +1,4 @@
-"""A bug of a client is a row: the release that has the bug, the release that fixes it, and the evidence for both.
+"""A row describes a client bug: the release that has the bug, the release that fixes it, and the evidence for both.
 
 There are two kinds of evidence. A sight is the result of an application, which differs between the two releases. A
 conviction is a rule that only the old release breaks. The judge finds the break in the traffic of an application, or in

@@ -25,7 +25,7 @@ from tests.client_lab.installing import InstalledClient
 HANGS = "hangs"
 DEPARTURE_S = 5
 POLL_INTERVAL_S = 0.05
-PATIENCE_S = 45  # a program that runs for longer counts as hanging
+PATIENCE_S = 45  # a program that runs longer than this is considered hung
 TOUR_S = 60
 PREPARING = {"state", "test"}  # client ids of the clients that prepare a state, which are not judged
 Setting: TypeAlias = Callable[[Cluster], None]
@@ -33,7 +33,7 @@ Setting: TypeAlias = Callable[[Cluster], None]
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How a program ended.
+    """How a program exited.
 
     seen    the program's last line or, if it printed nothing, a description of how it ended
     output  everything that the program printed
@@ -53,7 +53,7 @@ def run(
     script: Sequence[str] = (),
     patience_s: float = PATIENCE_S,
 ) -> ProgramEnd:
-    """Runs the program once, until it ends or is killed because it hangs.
+    """Runs the program once, until it exits or is killed because it hangs.
 
     words        arguments of the program, such as the name of the application
     meanwhile    changes the cluster while the program runs, for example by stopping a node

@@ -136,7 +136,7 @@ Matrix = dict[str, dict[str, Cell]]  # cells by client and rule
 
 @dataclass(frozen=True, slots=True)
 class ExaminedBreak:
-    """A break that a person has examined.
+    """A break that somebody has examined.
 
     finding  what the exchanges show
     suite    the suite in which the break occurred; empty if it occurred in the tour
@@ -267,8 +267,8 @@ def main() -> int:
                         alone = Software(found.name, found.version, verdicts={rule_id: verdict})
                         proofs.setdefault((tour.name, rule_id), []).extend([scene, *lines([alone], {})])
             print(tour.name, {name: str(cell) for name, cell in cells.items() if cell.broken}, file=sys.stderr)
-            # Print breaks that were examined before too: examined.toml lists only clients and rules, so a break may
-            # have a new cause.
+            # Print previously examined breaks too: examined.toml lists only clients and rules, so a break may have a
+            # new cause.
             for (client, rule_id), proof in proofs.items():
                 if client == tour.name:
                     print("\n".join([rule_id, *proof]), file=sys.stderr)

@@ -31,8 +31,7 @@ def create_topic(
 
 
 def list_topics(client: AdminClient | Producer, topic: str | None = None) -> ClusterMetadata:
-    """Lists topics and repeats the request if librdkafka closes its bootstrap connection while the request is
-    pending."""
+    """Lists topics, retrying if librdkafka closes its bootstrap connection while the request is pending."""
     while True:
         try:
             return client.list_topics(**({} if topic is None else {"topic": topic}), timeout=PATIENCE_S)

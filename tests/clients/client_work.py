@@ -39,7 +39,7 @@ def librdkafka_produce(kafka: Cluster, timeout_ms: int) -> None:
 def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
     producer = Producer({**librdkafka_settings(kafka, timeout_ms), "transactional.id": TRANSACTIONAL_ID})
     list_topics(producer, TOPIC)
-    # Waits for the end of the bootstrap connection. Otherwise the client might close it while a FindCoordinator is
+    # Waits for the bootstrap connection to close. Otherwise the client might close it while a FindCoordinator is
     # pending on it.
     first = kafka.requests(client_id=CLIENT)[0]["connection"]
     wait_for("the bootstrap connection to end", lambda: all(each["id"] != first for each in kafka.connections()))
@@ -50,7 +50,7 @@ def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def again_and_again(call: Callable[[float], object]) -> None:
-    """Repeats a call until it succeeds, as librdkafka's documentation requires after retriable errors. Raises all other
+    """Retries a call until it succeeds, as librdkafka's documentation requires after retriable errors. Raises all other
     errors."""
     while True:
         try:

@@ -1,6 +1,6 @@
 """A group member in its own process, which a test can kill. Arguments: BOOTSTRAP TOPIC GROUP SESSION_TIMEOUT_MS.
 
-Prints `assigned` when it owns partitions, and then polls until it is killed.
+Prints `assigned` once it owns partitions, then polls until it is killed.
 """
 
 import sys

@@ -71,7 +71,7 @@ async def written(bootstrap: str, topic: str) -> list[bytes]:
 
 
 async def again_and_again(call: Callable[[], Awaitable[object]]) -> None:
-    """Repeats a call until it no longer raises RetriableError."""
+    """Retries a call until it no longer raises RetriableError."""
     while True:
         with suppress(RetriableError):
             await call()
@@ -85,7 +85,7 @@ async def killed_and_started(broker: Broker) -> None:
 
 async def two_transactions_with_a_fault(proxy: FlakyProxy, api: ApiKey, fault: str, *, commit: bool) -> None:
     """Runs two transactions. During the first one, the proxy "loses" a response to `api`, or "drops" a request. The
-    producer retries without an error in the application.
+    producer retries without raising an error in the application.
 
     commit  whether the first transaction commits too
     """

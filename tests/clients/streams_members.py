@@ -58,7 +58,7 @@ class StreamsMember:
         self.statuses: list[int] = []
 
     def join(self) -> None:
-        """Waits until the group's coordinator is available, and then joins the group."""
+        """Waits until the group's coordinator is available and then joins the group."""
         finding = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         wait_for(
             "the coordinator",

@@ -1,4 +1,4 @@
-"""Tests that ACLs determine which operations a librdkafka client may perform after it has logged in with PLAIN."""
+"""Tests that ACLs determine which operations a librdkafka client may perform after logging in with PLAIN."""
 
 from __future__ import annotations
 

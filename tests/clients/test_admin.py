@@ -45,7 +45,7 @@ def python_admin(bootstrap: str) -> Iterator[Any]:
 
 
 def result(futures: dict[Any, Future[Any]] | Future[Any]) -> Any:
-    """Waits for a call of the admin client that has one result and returns that result."""
+    """Waits for an admin client's call that has a single result and returns that result."""
     if isinstance(futures, dict):
         (future,) = futures.values()
         return future.result(20)

@@ -297,7 +297,7 @@ def test_the_cluster_is_described_with_the_address_that_clients_are_given(at: Ru
     assert at("cluster", "cluster-id").stdout.strip() == found["cluster_id"]
 
 
-# --- Frequent mistakes.
+# ---- Common mistakes.
 
 
 @contextmanager

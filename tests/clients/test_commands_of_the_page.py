@@ -1,4 +1,4 @@
-"""Tests that the commands that the page shows in empty views and behind its buttons work."""
+"""Tests that the commands shown in the page's empty views and behind its buttons work."""
 
 from collections.abc import Iterator
 

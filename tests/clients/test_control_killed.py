@@ -1,5 +1,4 @@
-"""Tests that a broker that a test process has started ends, and that its files are deleted, if that process is
-killed."""
+"""Tests that a broker exits and its files are deleted if the test process that started it is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of clusters with ports, TLS and logins that the test has chosen, with real clients."""
+"""Tests of clusters with ports, TLS and logins chosen by the test, with real clients."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Tests every combination of point, action and API that rules allow, with librdkafka and `odradek.client`.
 
 The matrix is built from the tables of `odradek.broker.control.faults.rule_json`, so a new point or action without a row
-here fails the test. A rule acts on the first matching request of a working client, or on the first matching step. The
-kind of action determines the expected effect: an error or a closed connection in the exchange, or a client that waits
-until the rule lets it continue. While the client waits, the test checks whether the broker has executed the request.
-The client waits because of the hold or delay itself, or because a second rule holds its next attempt. In the end the
-client must have done its work exactly once.
+here fails the test. A rule acts on the first matching request that a client sends during its work, or on the first
+matching step. The kind of action determines the expected effect: an error or a closed connection in the exchange, or a
+client that waits until the rule lets it continue. While the client waits, the test checks whether the broker has
+executed the request. The client waits because of the hold or delay itself, or because a second rule holds its next
+attempt. At the end, the client must have done its work exactly once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}
 
 
 class Api(NamedTuple):
-    """An API that a working client uses.
+    """An API that a client uses during its work.
 
     error    an error after which clients retry
     work     key in `CLIENTS` of the work that uses this API
@@ -93,7 +93,7 @@ def is_decided(kafka: Cluster) -> bool:
 
 
 def transaction(kafka: Cluster) -> Mapping[str, Any]:
-    # There is no state `-`, so this call always times out. Its response contains the facts.
+    # There is no state `-`, so this call always times out. The response reports the actual state.
     asked = {"transaction": TRANSACTIONAL_ID, "state": "-", "timeout_ms": 0}
     facts: Mapping[str, Any] = kafka.call("POST", "/wait", asked, also=frozenset({408}))[1]
     return facts
@@ -115,7 +115,7 @@ APIS = (
     Api("Fetch", ErrorCode.NOT_LEADER_OR_FOLLOWER, "consume", True),
     Api("OffsetCommit", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "consume", True, has_offset),
 )
-# After a connection has ended, librdkafka 2.16 does not always repeat its coordinator lookup within PATIENCE_S.
+# After a connection has closed, librdkafka 2.16 does not always retry its coordinator lookup within PATIENCE_S.
 NOT_ASKED_AGAIN = frozenset({("librdkafka", "FindCoordinator", "disconnect")})
 WORK_AT: Mapping[Point, tuple[str, ...]] = {
     Point.ACCEPTED: ("produce",),

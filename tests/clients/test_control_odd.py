@@ -70,7 +70,7 @@ def copy(kafka: Cluster, transactions: int) -> None:
         if message is None:
             continue
         if (error := message.error()) is not None:
-            # After this error, librdkafka 2.16 never repeats OffsetFetch.
+            # After this error, librdkafka 2.16 never retries OffsetFetch.
             if error.code() == ErrorCode.NOT_COORDINATOR.value:
                 consumer.close()
                 consumer = new_copier(kafka)

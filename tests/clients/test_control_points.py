@@ -341,7 +341,7 @@ def test_a_cluster_that_is_left_says_which_rules_nothing_used(odradek: Odradek) 
         kafka.fault({"name": "forgotten", "match": {"api": "EndTxn"}, "do": {"observe": True}})
     failing = odradek.cluster()
     failing.fault({"name": "forgotten", "match": {"api": "EndTxn"}, "do": {"observe": True}})
-    # The user sees the failure of the test, not `Unused`.
+    # The user sees the test's failure, not `Unused`.
     failing.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
 
 

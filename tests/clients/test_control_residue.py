@@ -58,7 +58,7 @@ from odradek.testing.sync import Refused, Unmet
 from tests.support.wire import ClosedByBroker, Wire
 
 SEEDS = int(os.environ.get("SEEDS", "2"))
-FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # seeds; the memory after AGAIN is measured
+FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # seeds; memory is measured after each run over AGAIN
 CALLS = 12  # number of calls in a sequence
 MARK = "residue"  # part of every name that a sequence uses
 MAX_BYTES = 50_000  # bytes that a sequence may leave for kept requests; a leaked broker has 150,000

@@ -1,5 +1,5 @@
-"""Tests that the field `seed` of `POST /clusters` determines the contents of the new cluster, and that the refusal of
-an invalid seed names the wrong field (docs/seed.md)."""
+"""Tests that the field `seed` of `POST /clusters` determines the contents of the new cluster, and that the error for an
+invalid seed names the invalid field (docs/seed.md)."""
 
 from __future__ import annotations
 

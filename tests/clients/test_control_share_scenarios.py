@@ -43,7 +43,8 @@ PASSING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value, ErrorCode.NOT_COORDINAT
 
 
 class ShareMember:
-    """A share consumer whose requests the test sends one by one, in the highest version of KIP-932 without KIP-1289."""
+    """A share consumer whose requests the test sends one by one, at the highest versions of KIP-932 without
+    KIP-1289."""
 
     def __init__(self, kafka: Cluster, topic: str) -> None:
         self.wire = Wire(kafka.bootstrap)

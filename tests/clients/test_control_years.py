@@ -17,7 +17,7 @@ from odradek.broker.serving import ServingBroker
 from odradek.testing.asynchronous import Cluster, Odradek
 
 YEAR_MS = 366 * 24 * 3600 * 1000
-FEW = 300  # An action that is repeated daily would run 366 times.
+FEW = 300  # A daily action would run 366 times.
 SETTINGS = {
     "transaction.two.phase.commit.enable": True,
     "delegation.token.secret.key": "secret",

@@ -96,7 +96,7 @@ def test_the_commands_of_the_guide_run(http: Http) -> None:
             timeout=60,
             check=False,
         )
-        is_endless = "event-stream" in command  # curl ends after the time given by its option -m.
+        is_endless = "event-stream" in command  # curl exits after the time given by its -m option.
         assert done.returncode == (28 if is_endless else 0), done.stdout + done.stderr
     values = http.values("orders")
     assert values == ['{"total":12}', "plain text", None]

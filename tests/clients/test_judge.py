@@ -1,4 +1,4 @@
-"""Tests of `odradek judge` with real clients, and of its errors for wrong arguments."""
+"""Tests of `odradek judge` with real clients, and of its errors for invalid arguments."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ while True:
 IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
-@pytest.mark.posix  # Windows does not end the processes that the program has started.
+@pytest.mark.posix  # Windows does not kill the processes that the program has started.
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("program", [SENDS_UNTIL_IT_ENDS, IGNORES_SIGTERM + SENDS_UNTIL_IT_ENDS], ids=["", "deaf"])
 def test_a_signal_ends_the_command_and_its_requests_are_judged(

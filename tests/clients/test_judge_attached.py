@@ -78,7 +78,7 @@ def test_a_broker_that_runs_is_judged_until_it_is_interrupted(is_default: bool, 
         said, errors = judge.communicate(timeout=PATIENCE_S)
         assert judge.returncode == 0, said + errors
         assert "kept     TXN.1 " in said
-        commit(kafka.bootstrap)  # Clients continue to work after the judge has ended.
+        commit(kafka.bootstrap)  # Clients continue to work after the judge has exited.
 
 
 def test_a_cluster_that_is_deleted_ends_it_with_the_verdict(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Several threads may share a producer. An error of `send` is stored in its future, and raised by the next call. Ctrl-C
 interrupts a waiting call. After a fork, the child process can create its own clients. A program that does not close its
-clients ends without output on standard error.
+clients exits without output on standard error.
 """
 
 import inspect

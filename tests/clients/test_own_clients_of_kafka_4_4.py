@@ -44,7 +44,7 @@ async def test_a_connection_that_leads_to_another_broker_is_refused(odradek: Odr
 
 
 async def test_a_client_meets_another_cluster_at_the_address_of_the_old_one(tmp_path: Path) -> None:
-    """The client connects to its bootstrap servers again, and thereby finds the new cluster."""
+    """The client connects to its bootstrap servers again and so finds the new cluster."""
     reserved = ReservedPort()
     cluster = Cluster(f"localhost:{reserved.number}", client_id=CLIENT_ID)
     ids: list[tuple[str | None, list[int]]] = []

@@ -153,7 +153,7 @@ def test_records_of_many_partitions_are_all_given(consumer: Consumer, bootstrap:
     assert {consumer.position(each) for each in consumer.assignment()} == {50}
 
 
-# --- Mistakes of the application.
+# ---- Application mistakes.
 
 
 def test_a_call_that_the_state_does_not_allow_raises_an_error(bootstrap: str, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Tests an application whose database decides transactions, while requests, responses, producers and the broker fail at
+"""Tests an application whose database decides transactions while requests, responses, producers and the broker fail at
 random.
 
 Readers see the contents of the database, in the order of the decisions. `SEED=n` repeats the choices of a run (but not

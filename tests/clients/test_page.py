@@ -224,7 +224,7 @@ def test_a_page_that_is_left_is_no_warning(broker: BrokerProcess) -> None:
     after = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=30)
     after.request("GET", "/live/topics")
     beats = after.getresponse()
-    # At the time of this beat, the broker has also written to the first, closed connection.
+    # By the time of this heartbeat, the broker has also written to the first connection, which is closed.
     while beats.readline() != b":\n":
         pass
     beats.readline()

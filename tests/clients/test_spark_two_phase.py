@@ -148,7 +148,7 @@ async def it_is_recovered_and_goes_on(query: Query, stopped: tuple[CommitStep, i
 
 
 async def a_listener_comes_late(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """A listener recovers the ended run while the next run is active."""
+    """A listener recovers the previous run, which has ended, while the next run is active."""
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
     await old.write_until(stop)

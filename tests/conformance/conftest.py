@@ -20,7 +20,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 @pytest.fixture(scope="session", params=["4.3.1", "4.4.0"])
 def clients(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Tools]:
-    """Yields a JVM that runs the Java programs of this directory, once with the clients of each release."""
+    """Yields a JVM that runs the Java programs in this directory, once with each release's clients."""
     jvm = Tools(tmp_path_factory.mktemp("clients"), request.param)
     yield jvm
     jvm.close()

@@ -1,5 +1,5 @@
-"""Helpers to test dead-letter queues on a running broker: a shared topic with its queue, and a group member that sends
-raw frames."""
+"""Helpers for testing dead-letter queues on a running broker: a shared topic with its queue, and a group member that
+sends raw frames."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.support.wire import Wire
 ACKNOWLEDGED, ARCHIVED = 2, 4
 Acquired = list[tuple[int, int, int]]  # first offset, last offset, delivery count
 History = list[tuple[int, int]]  # delivery states and counts of one offset, in the order in which they were stored
-OVER = (ARCHIVED, 0)  # end of a history: the offset is archived, or the start offset is above it
+OVER = (ARCHIVED, 0)  # end of a history: the offset is archived, or the start offset has moved past it
 
 
 class SharedTopic:
@@ -74,7 +74,7 @@ class SharedTopic:
             wait_for(f"{topic} to be led", lambda: self._is_led(admin, topic, partitions))
 
     def configure(self, **settings: object) -> None:
-        """Changes settings of the group. Setting names use `_` in place of `.`."""
+        """Changes the group's settings. Setting names use `_` in place of `.`."""
         self.alter(ConfigType.GROUP, self.group, {name.replace("_", "."): str(each) for name, each in settings.items()})
 
     def alter(self, kind: ConfigType, name: str, settings: Mapping[str, str]) -> None:

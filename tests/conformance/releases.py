@@ -28,7 +28,7 @@ from tests.support.ports import free_port
 from tests.support.wire import ClosedByBroker, Wire
 
 RECORDED = REPOSITORY / "odradek" / "broker" / "control" / "clusters" / "releases.json"
-# By name of an emulated release: the release of Kafka, and the feature levels with which a directory is formatted.
+# By emulated release: the Kafka release to run, and the feature levels with which its directory is formatted.
 RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "3.9": ("3.9.1", {}),
     "4.0": ("4.0.0", {}),
@@ -116,7 +116,7 @@ def reported_versions(answer: ApiVersionsResponse) -> dict[str, Any]:
 
 
 def defaults(port: int) -> dict[str, str | None]:
-    """Returns the defaults of those broker settings that Odradek has too."""
+    """Returns the defaults of the broker settings that Odradek also has."""
     resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
     with Wire(f"127.0.0.1:{port}") as wire:

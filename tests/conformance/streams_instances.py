@@ -64,7 +64,7 @@ class Instance:
 
     @property
     def tasks(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns the active and standby tasks that the instance has printed last."""
+        """Returns the active and standby tasks that the instance printed most recently."""
         printed = [line for line in list(self.lines) if line.startswith("tasks ")] or ["tasks  standby "]
         active, _, standby = printed[-1].removeprefix("tasks ").partition(" standby ")
         return frozenset(filter(None, active.split(","))), frozenset(filter(None, standby.split(",")))
@@ -77,18 +77,18 @@ class Instance:
         return self._process.poll() is None
 
     def wait_for_end(self) -> int:
-        """Waits until the process ends and returns its exit status."""
+        """Waits for the process to exit and returns its exit status."""
         status = self._process.wait(PATIENCE_S)
         self._reader.join()
         return status
 
     def close(self, how: str = "close") -> None:
-        """Ends the instance cleanly. If `how` is `leave`, the instance also leaves the group permanently."""
+        """Stops the instance cleanly. If `how` is `leave`, the instance also leaves the group permanently."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{how}\n")
         self._process.stdin.flush()
         assert self.wait_for_end() == 0, self.lines
-        assert "closed true" in self.lines, self.lines  # The process may end before it reports the state NOT_RUNNING.
+        assert "closed true" in self.lines, self.lines  # The process may exit before it reports the state NOT_RUNNING.
 
     def kill9(self) -> None:
         self._process.kill()
@@ -97,7 +97,8 @@ class Instance:
 
 @dataclass(slots=True)
 class Application:
-    """The word count application with its own topics. `counts` has the number of times that each word was produced."""
+    """The word count application with its own topics. `counts` holds the number of times that each word was
+    produced."""
 
     bootstrap: str
     name: str

@@ -108,7 +108,7 @@ def topology(*subtopologies: Subtopology, epoch: int = 0) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response to a heartbeat, in the terms of the scenarios."""
+    """The response to a heartbeat, in the scenarios' terms."""
 
     response: StreamsGroupHeartbeatResponse
 
@@ -276,8 +276,8 @@ class Scene:
             self.wait_until_coordinator_knows(name, partitions)
 
     def wait_until_coordinator_knows(self, topic: str, partitions: int) -> None:
-        """Waits until the coordinator knows the topic, by means of a probe group. Kafka's coordinator learns about a
-        topic a moment after its creation."""
+        """Uses a probe group to wait until the coordinator knows the topic. Kafka's coordinator learns about a topic a
+        moment after its creation."""
         self._probe(topic, lambda reply: reply.active == {"0": list(range(partitions))})
 
     def wait_until_coordinator_misses(self, topic: str) -> None:
@@ -371,6 +371,6 @@ def with_two_members(scene: Scene) -> tuple[Member, Member]:
 
 
 def revoke_tasks(scene: Scene, a: Member, c: Member) -> None:
-    """Has c join the group of a. The next response asks a to give up tasks 2 and 3."""
+    """Makes c join a's group. The next response to a takes tasks 2 and 3 away."""
     c.join()
     assert a.beat().active == {"0": [0, 1]}

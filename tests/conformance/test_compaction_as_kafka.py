@@ -1,4 +1,4 @@
-"""Tests that Kafka and Odradek compact copies of the same log in several rounds, and produce the same segments.
+"""Tests that Kafka and Odradek produce the same segments when they compact copies of the same log in several rounds.
 
 The log has keys with every codec, tombstones, committed and aborted transactions, and idle and active producers.
 Markers and tombstones get their delete horizons in one round and are removed in a later round.
@@ -47,8 +47,8 @@ NEVER_MS, NOW_MS = "86400000", "200"
 
 
 class Writers:
-    """Clients that write the records of one round. Record timestamps are ahead of the clock to make segments roll, but
-    by less than an hour, which is Kafka's limit. Markers are stamped by the broker, so their timestamps are earlier."""
+    """Clients that write one round's records. Record timestamps are ahead of the clock to make segments roll, but by
+    less than an hour, which is Kafka's limit. Markers are stamped by the broker, so their timestamps are earlier."""
 
     def __init__(self, bootstrap: str, round_number: int) -> None:
         self._bootstrap = bootstrap

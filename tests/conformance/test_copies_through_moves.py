@@ -37,8 +37,8 @@ MOVES = int(os.environ.get("MOVES") or 15)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 NODES = (1, 4, 9)
 PARTITIONS = 4
-PER_MOVE = 60  # number of records that are added before each move
-MAX_RECORDS_BEHIND = 4 * PER_MOVE  # most records that may remain uncopied when a leader or coordinator moves
+PER_MOVE = 60  # number of records added before each move
+MAX_RECORDS_BEHIND = 4 * PER_MOVE  # maximum number of uncopied records when a leader or coordinator moves
 PER_TRANSACTION = 25
 PATIENCE_S = 90.0
 HANGS_S = 20.0  # longer than the nine seconds after which the cluster notices an unclean stop
@@ -232,12 +232,12 @@ def test_the_copy_equals_its_source_once_and_in_order(
         for process in processes:
             process.start()
         source.grow()
-        # From here on there are coordinators that can be moved.
+        # From here on, there are coordinators to move.
         wait_for_copies(watcher, processes, source.count, may_hang=may_hang)
         for _ in range(MOVES):
             source.grow()
             wait_for_copies(watcher, processes, source.count - MAX_RECORDS_BEHIND, may_hang=may_hang)
-            time.sleep(rng.uniform(0.0, 0.2))  # The move may happen anywhere in a transaction.
+            time.sleep(rng.uniform(0.0, 0.2))  # The move may happen at any point in a transaction.
             mover.move()
         mover.finish()
         source.finish()

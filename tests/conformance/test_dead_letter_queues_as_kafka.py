@@ -458,8 +458,8 @@ def test_scenario_031_the_topic_setting_of_the_group_is_read_for_each_event(brok
 
 
 def rejected_until(shared: SharedTopic, member: RawMember, offsets: range, wanted: list[tuple[int, int]]) -> int:
-    """Rejects one record after another until a record has the wanted history and returns that record's offset. Several
-    records may be needed, because Kafka applies a setting a moment after it has confirmed the change."""
+    """Rejects records one by one until one has the expected history and returns its offset. Several records may be
+    needed, because Kafka applies a setting a moment after it has confirmed the change."""
     for offset in offsets:
         assert member.acknowledge((offset, offset, REJECT)) is NONE
         if shared.settled(offset)[offset] == wanted:

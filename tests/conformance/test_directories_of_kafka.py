@@ -1,4 +1,4 @@
-"""Tests that Odradek serves the same contents as Kafka from directories that Apache Kafka wrote."""
+"""Tests that Odradek serves the same contents as Kafka from directories written by Apache Kafka."""
 
 import re
 import time

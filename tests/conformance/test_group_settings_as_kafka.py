@@ -1,5 +1,5 @@
-"""Tests that Odradek applies and describes stored group settings like Kafka after the broker's limits became narrower
-than the stored values."""
+"""Tests that Odradek applies and describes stored group settings like Kafka after the broker's limits have become
+narrower than the stored values."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def seen_of(broker: Broker) -> list[Any]:
         broker.overrides |= {name: str(value) for name, value in NARROWED.items()}
         broker.start()
         narrow = observed(broker)
-        # Stored values outside the limits do not prevent changes of other settings.
+        # Stored values outside the limits do not prevent changes to other settings.
         with Wire(broker.bootstrap) as wire:
             codes = [
                 alter(wire, name, {"share.isolation.level": "read_committed"}).error_code for name in ("least", "most")

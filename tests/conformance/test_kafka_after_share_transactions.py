@@ -95,7 +95,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def abort(broker: Broker) -> None:
-    """Aborts the transaction, as a new owner of the transactional id would."""
+    """Aborts the transaction, as the transactional id's next owner would."""
     request = InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=60_000)
     with Wire(broker.bootstrap) as wire:
         wait_for("the abort", lambda: wire.ask(request, 4).error_code == 0)

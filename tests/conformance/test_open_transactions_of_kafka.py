@@ -1,7 +1,7 @@
 """Tests that a transaction that was open when Apache Kafka stopped is still open in Odradek, and can be ended there.
 
 The transaction `open-tvN` has one record in each partition of `ledger`, and offset 7 of `source-0` for the group
-`copiers`. In ledger-0 it is followed by a record outside of any transaction. See the README of the oracle kit's data.
+`copiers`. In ledger-0 it is followed by a record outside any transaction. See the README of the oracle kit's data.
 """
 
 import time
@@ -42,7 +42,7 @@ NOT_YET = {
 
 @dataclass(slots=True)
 class StartedOnKafka:
-    """A broker that was started on a directory of Kafka."""
+    """A broker started on a directory that Kafka wrote."""
 
     name: str
     broker: Broker
@@ -56,7 +56,7 @@ class StartedOnKafka:
         return f"open-tv{self.transaction_version}"
 
     def ask(self, request: Message, version: int, kind: type[Any]) -> Any:
-        """Sends a request and repeats it after retriable errors."""
+        """Sends a request and retries it after retriable errors."""
         with Wire(self.broker.bootstrap) as wire:
             found: list[Any] = []
 

@@ -1,5 +1,4 @@
-"""Tests that Odradek gives the same answers to the requests of a recording as the recorded Apache Kafka, and vice
-versa."""
+"""Tests that Odradek answers a recording's requests in the same way as the recorded Apache Kafka, and vice versa."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ POLL_INTERVAL_S = 0.05
 
 
 def settled(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> object:
-    """Sends a frame until the response has no error code of a loading coordinator. Returns the outcome."""
+    """Resends a frame until the response no longer reports a loading coordinator. Returns the outcome."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         found = outcome_of(bootstrap, frame, api, version)

@@ -48,7 +48,7 @@ SCRIPTS: dict[LevelScript, int] = {
 # these versions require, and leaves the transactional id blocked (docs/spec/transactions.md#s2-12). Odradek answers
 # these versions like older ones.
 NEW_PROTOCOL = {0: 12, 24: 4, 26: 5, 28: 5}
-# The level does not affect partitions, so the first and the last version are enough.
+# The level does not affect partitions, so it is enough to run the first and the last version.
 HARDLY_AT_LOWER_LEVELS = {0, 1, 2}
 
 

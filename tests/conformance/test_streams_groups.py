@@ -296,7 +296,7 @@ def test_the_tasks_of_a_member_that_left_go_to_the_others(scene: Scene, leaver: 
 
 
 def settle(scene: Scene, members: list[Member]) -> None:
-    """Has the members report their assigned tasks in turn until the group is stable."""
+    """Makes the members report their assigned tasks in turn until the group is stable."""
     for _ in range(10):
         for each in members:
             each.beat(*each.assigned)

@@ -79,7 +79,7 @@ class ToolResult:
 
 class Tools:
     """The JVM in which Kafka's tools run. Tools can run concurrently: `start` returns immediately, whereas `run` waits
-    for the end and checks the exit status."""
+    for the tool to finish and checks its exit status."""
 
     def __init__(self, classes: Path, *release: str) -> None:
         """Compiles the driver and starts the JVM.

@@ -75,7 +75,7 @@ NOW_MS = 1_700_000_000_000
 
 class Tour:
     """Sends requests through a recorded connection. Requests that only wait for Kafka use another connection, because
-    the number of their repetitions is random."""
+    their number varies from run to run."""
 
     def __init__(self, recorded: str, direct: str) -> None:
         self._wire, self._direct = Wire(recorded, "tour"), Wire(direct, "waits")
@@ -116,8 +116,8 @@ class Tour:
         self.ask(request, 6)
 
     def load_transactions(self, transactional_id: str) -> None:
-        """Waits until the coordinator has loaded the partition of this id. To do so, repeats requests for another id in
-        that partition."""
+        """Waits until the coordinator has loaded this id's partition, by repeating requests for another id in that
+        partition."""
         other = same_partition(transactional_id, "warm")
         request = InitProducerIdRequest(transactional_id=other, transaction_timeout_ms=60_000)
         self.wait(request, 5, lambda answer: answer.error_code == 0)
@@ -194,7 +194,7 @@ def produce(talk: Tour, topic_id: bytes, **more: Any) -> Any:
 
 
 def fetch_sessions(talk: Tour) -> None:
-    """Deletes a topic of an open fetch session and creates it again."""
+    """Deletes a topic that an open fetch session contains and creates it again."""
     kept, changed = talk.make_topic("kept"), talk.make_topic("changed")
     for topic_id in (kept, changed, NOBODY):
         produce(talk, topic_id)

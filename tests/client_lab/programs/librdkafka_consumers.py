@@ -205,4 +205,4 @@ try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
     print(f"raised {raised}", flush=True)
-os._exit(0)  # The result has been printed. A normal exit might hang, because some releases cannot end their threads.
+os._exit(0)  # The result has been printed. A normal exit might hang, because some releases cannot stop their threads.

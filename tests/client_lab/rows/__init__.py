@@ -1,4 +1,4 @@
-"""The known bugs of clients, one module per client."""
+"""The known client bugs, one module per client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of old aiokafka releases."""
+"""Bugs in old aiokafka releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of old franz-go releases."""
+"""Bugs in old franz-go releases."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def other_topic_matches(kafka: Cluster) -> None:
 def topic_is_assigned_while_metadata_tells_of_it(kafka: Cluster) -> None:
     """Assigns the new topic to the member while the client is still processing the Metadata response that contains it.
 
-    The client takes long to process the response, because the application logs metadata slowly. Meanwhile the clock
-    advances by 11 s, because the coordinator evaluates regular expressions every 10 s.
+    The client takes a long time to process the response, because the application logs metadata slowly. Meanwhile the
+    clock advances by 11 s, because the coordinator evaluates regular expressions every 10 s.
     """
     asked = {"api": "Metadata", "client_id": "kgo"}
     kafka.wait(fault="read", hits=2, timeout_s=states.PATIENCE_S)

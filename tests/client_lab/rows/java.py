@@ -1,4 +1,4 @@
-"""Bugs of old releases of Kafka's own Java clients."""
+"""Bugs in old releases of Kafka's own Java clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of old kafka-python releases."""
+"""Bugs in old kafka-python releases."""
 
 from __future__ import annotations
 

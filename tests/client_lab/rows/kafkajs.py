@@ -1,4 +1,4 @@
-"""Bugs of old KafkaJS releases."""
+"""Bugs in old KafkaJS releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of old librdkafka releases that concern consumers, groups and metadata."""
+"""Bugs in old librdkafka releases that concern consumers, groups and metadata."""
 
 from __future__ import annotations
 

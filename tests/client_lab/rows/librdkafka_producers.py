@@ -1,4 +1,4 @@
-"""Bugs of old librdkafka releases that concern producers and transactions."""
+"""Bugs in old librdkafka releases that concern producers and transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of old @platformatic/kafka releases."""
+"""Bugs in old @platformatic/kafka releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of old Sarama releases."""
+"""Bugs in old Sarama releases."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class ConfluentKafka(Speaker):
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 100,
             "reconnect.backoff.max.ms": 200,
-            "log_level": 0,  # no log lines about refused connections when a test stops its broker
+            "log_level": 0,  # suppresses log lines about refused connections when a test stops its broker
         }
         return confluent_kafka.Consumer(settings | {name.replace("_", "."): value for name, value in more.items()})
 

@@ -1,4 +1,5 @@
-"""A small interface to every client library, with which a test describes a behaviour once and runs with each library.
+"""A small common interface to the client libraries, so that a test describes a behaviour once and runs with each
+library.
 
 A `Speaker` produces and reads single partitions. A `Member` is a consumer in a group. If the broker refuses a request,
 their methods raise `RequestRefused` with Kafka's error code.

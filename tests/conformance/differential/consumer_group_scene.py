@@ -32,7 +32,7 @@ Partitions = dict[bytes, list[int]]
 
 
 class Scene:
-    """A consumer group for one script. Each request is sent for a named member, and `epochs` has each member's latest
+    """A consumer group for one script. Each request is sent for a named member, and `epochs` holds each member's latest
     epoch."""
 
     def __init__(self, talk: Talk, version: int, name: str) -> None:
@@ -63,7 +63,7 @@ class Scene:
         self.beat_until(probe, lambda answer: bool(answer.assignment.topic_partitions) == is_there)
 
     def beat_until(self, request: ConsumerGroupHeartbeatRequest, is_met: Callable[[Any], bool]) -> None:
-        """Repeats a heartbeat that changes nothing until the response meets the condition. These heartbeats are not
+        """Repeats a heartbeat that changes nothing, until the response meets the condition. These heartbeats are not
         recorded."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_met(answer := self.talk.quietly(request, self.version)):

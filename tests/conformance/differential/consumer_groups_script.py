@@ -74,7 +74,7 @@ def shapes(talk: Talk, version: int) -> None:
 
 
 def life(talk: Talk, version: int) -> None:
-    """Plays the life of a group with one member, and finally describes the empty group (C1 of
+    """Plays the life of a group with one member and then describes the empty group (C1 of
     docs/spec/kafka-4.4.md#s5-1)."""
     scene = Scene(talk, version, "life")
     scene.join("joins", "A")
@@ -274,7 +274,7 @@ def upgrade(talk: Talk, version: int) -> None:
 
 
 def classic_joins(talk: Talk, version: int) -> None:
-    """Has a member with the classic protocol join a consumer group."""
+    """Makes a member with the classic protocol join a consumer group."""
     scene = Scene(talk, version, "classic-joins")
     scene.join("A joins", "A")
     scene.classic_join("no common protocol type", protocol_type="connect")
@@ -332,7 +332,7 @@ def topics_change(talk: Talk, version: int) -> None:
 
 
 def group_settings(talk: Talk, version: int) -> None:
-    """Alters settings of groups, including groups that do not exist. `version` is the version of
+    """Alters group settings, including those of groups that do not exist. `version` is the version of
     ConsumerGroupHeartbeat."""
     scene = Scene(talk, version, "settings")
     wrong = (

@@ -103,7 +103,7 @@ def group_offsets(talk: Talk, version: int) -> None:
     commit("commits", old)
     talk.ask("before", request(old), version)
     new = create_again(talk, name)
-    deadline = time.monotonic() + PATIENCE_S  # The coordinator removes the offsets a moment after the topic's deletion.
+    deadline = time.monotonic() + PATIENCE_S  # The coordinator removes the offsets a moment after the topic is deleted.
     while talk.quietly(request(new), version).groups[0].topics[0].partitions[0].committed_offset != -1:
         assert time.monotonic() < deadline, "the offset stays"
         time.sleep(0.05)

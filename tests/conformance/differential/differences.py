@@ -30,7 +30,7 @@ class AllowedDifference:
 
 A_TEXT = r"(?!None$|<absent>$).*"  # an error message, whose wording may differ
 
-# Settings that have different values in the configurations of the two brokers.
+# Settings that the two brokers' configurations set differently.
 BROKER_SETTINGS = tuple(
     AllowedDifference(reason, asked="the broker: DescribeConfigs*", path=f"results[1].configs{path}")
     for reason, paths in {

@@ -55,7 +55,7 @@ def join_request(group: str, member_id: str = "", version: int = JOIN, **more: A
 
 
 class Member:
-    """A group member whose joining is not recorded, for scripts about other requests."""
+    """A group member whose join is not recorded, for scripts about other requests."""
 
     def __init__(self, talk: Talk, group: str, instance: str | None = None) -> None:
         self.talk, self.group, self.instance = talk, group, instance
@@ -147,7 +147,7 @@ def join_group(talk: Talk, version: int) -> None:
 
 
 def join_group_together(talk: Talk, version: int) -> None:
-    """Has two members join. The broker answers both JoinGroups only after the first member has learned from its
+    """Makes two members join. The broker answers both JoinGroups only after the first member has learned from its
     heartbeat that it must rejoin, and has done so."""
     wait_for_coordinator(talk)
     group = f"together-{version}"

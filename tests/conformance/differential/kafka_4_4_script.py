@@ -1,5 +1,5 @@
-"""Scripts for the changes in Kafka 4.4. They cite rows of docs/spec/kafka-4.4.md. Kafka 4.3.1 gives other answers to
-some of the requests."""
+"""Scripts for the changes in Kafka 4.4. They cite rows of docs/spec/kafka-4.4.md. Kafka 4.3.1 answers some of the
+requests differently."""
 
 import time
 from collections.abc import Callable
@@ -193,7 +193,7 @@ def finalised_levels(talk: Talk, version: int) -> None:
 
 
 def emptied_consumer_group(talk: Talk, version: int) -> None:
-    """Has a member join an emptied group before the assignment interval has elapsed (C2)."""
+    """Makes a member join an emptied group before the assignment interval has elapsed (C2)."""
     scene = ConsumerScene(talk, version, "emptied")
     between = AlterableConfig(name="consumer.assignment.interval.ms", config_operation=0, value="15000")
     resource = AlterConfigsResource(resource_type=GROUP, resource_name=scene.group, configs=[between])
@@ -206,7 +206,7 @@ def emptied_consumer_group(talk: Talk, version: int) -> None:
 
 
 def changed_assignor(talk: Talk, version: int) -> None:
-    """Changes the server assignor that the only member requests, and thereby the group's assignor (C3)."""
+    """Changes the server assignor that the only member requests, which changes the group's assignor (C3)."""
     scene = ConsumerScene(talk, version, "assignor")
     scene.join("joins", "A", server_assignor="uniform")
     for assignor in ("range", "range", "uniform"):
@@ -216,7 +216,7 @@ def changed_assignor(talk: Talk, version: int) -> None:
 
 
 def released_instance(talk: Talk, version: int) -> None:
-    """Gives a member a second instance id, then has another member join with the first instance id (C4)."""
+    """Gives a member a second instance id, then makes another member join with the first one (C4)."""
     scene = ConsumerScene(talk, version, "released")
     scene.join("takes the first", "A", instance_id="first")
     scene.join("takes the second", "A", instance_id="second")

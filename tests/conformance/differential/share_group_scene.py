@@ -81,13 +81,13 @@ class ShareScene:
         return self.talk.ask(label, request, 1)
 
     def join(self, member: str = "A") -> None:
-        """Has the member join, without recording the request, and does not wait for partitions."""
+        """Makes the member join, without recording the request or waiting for partitions."""
         request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=member, subscribed_topic_names=[self.topic])
         while self.talk.quietly(request, 1).error_code:
             time.sleep(0.05)
 
     def begin(self, member: str = "A") -> None:
-        """Has the member join, without recording the request, and waits until the member has the partition."""
+        """Makes the member join, without recording the request, and waits until it has the partition."""
         epoch = 0
         while True:
             request = ShareGroupHeartbeatRequest(

@@ -54,8 +54,8 @@ def heartbeats(talk: Talk, version: int) -> None:
 
 
 def subscriptions(talk: Talk, version: int) -> None:
-    """Subscribes only to unknown topics. Known topics would be initialized, and the two brokers need different times
-    for that."""
+    """Subscribes only to unknown topics. Known topics would be initialized, which takes different amounts of time on
+    the two brokers."""
     scene = ShareScene(talk, version, "subscriptions")
     joined = scene.beat("of a topic that is not", "A", 0, subscribed_topic_names=["nope", "bad name!"])
     scene.beat("the same", "A", joined.member_epoch)

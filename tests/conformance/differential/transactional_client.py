@@ -91,7 +91,7 @@ class Client:
 
     def note_end(self, answer: Any) -> None:
         """Stores the result of a response to EndTxn and waits until the transaction has ended. Kafka responds before
-        the end."""
+        that."""
         self.note(answer)
         self.settle()
 

@@ -242,8 +242,8 @@ def list_transactions(talk: Talk, version: int, level: int) -> None:
 
 
 def update_features(talk: Talk, version: int, level: int) -> None:
-    """Sends UpdateFeatures without changing a level. Version 0 cannot only validate, so its updates are refused or
-    change nothing."""
+    """Sends UpdateFeatures without changing a level. Version 0 has no flag to validate only, so its updates are refused
+    or change nothing."""
 
     def ask(label: str, *updates: tuple[str, int, int], really: bool = False) -> None:
         keys = [
