@@ -1,4 +1,4 @@
-"""Tests changes to the connection limits while the broker runs."""
+"""Tests changes to the connection limits while the broker is running."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ class SetLimits:
 
 
 class Running:
-    """A broker without clients. Its background jobs end when the test finishes them."""
+    """A broker without clients. Its background jobs complete when the test finishes them."""
 
     def __init__(self) -> None:
         self.workers = ManualWorkers()

@@ -1,4 +1,4 @@
-"""Tests that the garbage collector does not run while coordinators load, and runs again when all coordinators have
+"""Tests that the garbage collector does not run while coordinators are loading, and runs again when all of them have
 loaded."""
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ KAFKA, PAGE, REGISTRY = "kafka", "page", "registry"
 
 
 class Refusal(Exception):
-    """The error of a seed that could not be applied."""
+    """The error for a seed that could not be applied."""
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def settings(directory: Path, ports: Mapping[str, int], **others: str) -> dict[s
 
 
 def failure(settings: Mapping[str, str], prepare: Prepare | None = None) -> BaseException:
-    """Starts a broker and returns the error. While a test holds the error, the error's traceback keeps every object of
-    the start alive."""
+    """Starts a broker and returns the error. While a test holds the error, the error's traceback keeps every object
+    created by the start alive."""
 
     async def start() -> BaseException:
         serving = ServingBroker(config_with(**settings), asyncio.get_running_loop(), prepare=prepare)

@@ -1,4 +1,4 @@
-"""Tests that every licence in the image is known, and allows redistribution with software under Apache-2.0."""
+"""Tests that every licence in the image is known and allows redistribution with software under Apache-2.0."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests that the workflows of GitHub Actions pin the code that they use, and have no rights that they do not need."""
+"""Tests that the GitHub Actions workflows pin the code that they use and have no rights that they do not need."""
 
 import re
 from pathlib import Path

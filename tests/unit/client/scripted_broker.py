@@ -39,7 +39,7 @@ class Request:
 
 
 Answers = Callable[[Request], bytes | None]
-"""Returns the bytes to write in response to a request, or None to close the connection. The bytes may be empty."""
+"""Returns the bytes to write in response to a request, or None to close the connection. The bytes can be empty."""
 
 
 def usual(request: Request) -> bytes | None:

@@ -1,5 +1,4 @@
-"""Tests the acknowledgement batches for the offsets that a member has acquired (docs/spec/share-groups.md#s1-13,
-#s6-1)."""
+"""Tests the acknowledgement batches for a member's acquired offsets (docs/spec/share-groups.md#s1-13, #s6-1)."""
 
 from __future__ import annotations
 
@@ -164,7 +163,7 @@ def test_offsets_are_joined_to_sorted_ranges() -> None:
     assert ranges_of([]) == []
 
 
-# Records that a producer's transaction acknowledges (KIP-1289)
+# Records acknowledged in a producer's transaction (KIP-1289)
 
 
 def test_records_pending_in_a_transaction_cannot_be_acknowledged_until_it_ends() -> None:
@@ -225,7 +224,7 @@ def test_an_acknowledgement_that_waits_to_be_sent_is_found_before_a_transaction_
 def test_records_that_are_acquired_again_are_unaffected_by_the_end_of_an_older_transaction() -> None:
     acquired = holding(delivered(0, 9))
     pending = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})
-    acquired.add(P, TOPIC, [delivered(0, 9)])  # the locks of these records had expired
+    acquired.add(P, TOPIC, [delivered(0, 9)])  # the locks on these records had expired
     acquired.end_pending(pending, committed=True)
     assert acquired.has_open
     assert acquired.acknowledge(P, 3, ACCEPT)

@@ -1,4 +1,4 @@
-"""Tests that the assignors distribute partitions like Kafka's assignors of the same names, so that a group may contain
+"""Tests that the assignors distribute partitions like Kafka's assignors of the same names, so that a group can contain
 different clients."""
 
 import pytest

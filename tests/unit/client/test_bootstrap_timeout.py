@@ -25,7 +25,7 @@ async def test_a_client_waits_for_a_broker_that_is_away(client: Callable[..., An
     port = free_port()
     waiting = a_client(client, port, bootstrap_timeout_ms=HOUR_MS)
     starting = asyncio.ensure_future(waiting.start())
-    # Lets the client make a first attempt. Without a failed attempt, the test would prove nothing.
+    # Gives the client time for a first attempt. If no attempt had failed, the test would prove nothing.
     await asyncio.sleep(0.02)
     broker = ScriptedBroker(port=port)
     server = await asyncio.start_server(broker.accept, "127.0.0.1", port)

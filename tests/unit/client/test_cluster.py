@@ -55,7 +55,7 @@ def saying(broker: ScriptedBroker, answers: dict[ApiKey, Callable[[Request], byt
 
 
 def each_in_turn(*topics: MetadataResponseTopic) -> Iterator[MetadataResponseTopic]:
-    """Yields the topics one after another, and then repeats the last one forever."""
+    """Yields the topics one at a time and then repeats the last one forever."""
     return chain(topics, repeat(topics[-1]))
 
 
@@ -185,7 +185,7 @@ async def test_a_connection_that_was_lost_is_opened_again() -> None:
 
 
 async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
-    """Checks that metadata with an older leader epoch is ignored (KIP-320), unless the topic was created again and
+    """Checks that metadata with an older leader epoch is ignored (KIP-320), unless the topic was recreated and
     therefore has new epochs."""
     topics = each_in_turn(
         a_topic(1, leader_epoch=7),
@@ -210,7 +210,8 @@ async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
 
 
 async def test_a_leader_from_a_response_is_adopted_if_it_is_newer_and_its_address_is_known() -> None:
-    """Checks that a new leader in a response is adopted if its epoch is newer and its address is known (KIP-951)."""
+    """Checks that the client adopts a new leader from a response if the leader's epoch is newer and its address is
+    known (KIP-951)."""
     async with scripted() as broker:
         saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, a_topic(-1, 1)))})
         cluster = a_cluster(broker.port)

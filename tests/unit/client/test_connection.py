@@ -101,8 +101,7 @@ async def test_a_connection_that_is_closed_fails_what_waits() -> None:
 
 
 async def test_a_request_that_is_not_answered_in_time_loses_the_connection() -> None:
-    """Checks that a timeout also ends the other requests of the connection, because their responses would be late
-    too."""
+    """Checks that a timeout also ends the connection's other requests, because their responses would be late too."""
     async with scripted(instead_of_metadata(lambda _: b"")) as broker:
         connection = await connected(broker)
         late = connection.ask(MetadataRequest(), MetadataResponse, timeout_ms=1)
@@ -167,7 +166,7 @@ def test_the_client_waits_for_a_throttle_time_only_in_versions_that_require_it()
     throttle = Throttle()
     heartbeat, member = ApiKey.HEARTBEAT.value, ApiKey.CONSUMER_GROUP_HEARTBEAT.value
     assert [
-        throttle.note_throttle(heartbeat, 1, 500, 10.0),  # the broker itself waits with this version
+        throttle.note_throttle(heartbeat, 1, 500, 10.0),  # with this version, the broker itself waits
         throttle.note_throttle(member, 1, 500, 10.0),  # Kafka's clients do not wait after this response
         throttle.note_throttle(heartbeat, 2, 0, 10.0),
         throttle.note_throttle(heartbeat, 2, 500, 10.0),

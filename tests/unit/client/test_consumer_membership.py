@@ -40,7 +40,7 @@ def reply(
 
 
 def joined(interest: Interest | None = None) -> ConsumerMembership:
-    """Returns a member at epoch 2 that owns both partitions and has reported so to the coordinator."""
+    """Returns a member at epoch 2 that owns both partitions and has reported this to the coordinator."""
     found = member(interest)
     found.handle_answer(found.current_state(), reply(2, 0, 1))
     found.set_owned(BOTH)

@@ -12,7 +12,7 @@ import odradek.client.sync
 def undocumented(module: str, name: str, value: object) -> Iterator[str]:
     """Yields the names of a public class and of its public methods and properties that have no docstring.
 
-    The generated docstring of a named tuple or dataclass only repeats its fields, so it does not count.
+    The generated docstring of a named tuple or dataclass does not count, because it only repeats the fields.
     """
     if not inspect.isclass(value):
         return

@@ -46,7 +46,7 @@ USED = (
 
 
 def run(platform: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    # The new process gets the complete environment. On Windows, it could not start without the system's variables.
+    # The new process inherits the complete environment. On Windows, it could not start without the system's variables.
     command = [sys.executable, "-c", HIDE.format(platform=platform) + code]
     environment = os.environ | {"TMPDIR": str(folder), "ODRADEK_PURE": "1"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -1,4 +1,5 @@
-"""Tests the records of a log that a read_committed consumer gets, by KIP-98's rule for aborted transactions."""
+"""Tests which records of a log a read_committed consumer receives, according to KIP-98's rule for aborted
+transactions."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ ALL = 1_000
 
 
 class Log:
-    """Consecutive batches, each of which is added at the end offset of the log."""
+    """Consecutive batches, each added at the log end offset."""
 
     def __init__(self, start: int = 0) -> None:
         self.bytes = b""
@@ -149,14 +150,14 @@ STEPS = st.lists(
 def test_wherever_reading_begins_exactly_the_records_that_are_not_aborted_are_given(
     steps: list[tuple[str, int]], choices: st.DataObject
 ) -> None:
-    """Checks that a consumer gets exactly the records that are not aborted, at whichever offset it starts to read.
+    """Checks that a consumer receives exactly the records that are not aborted, at whichever offset it starts reading.
 
     The response contains the records from the fetch offset to the last stable offset. It lists the aborted transactions
     whose marker is at or after the fetch offset.
     """
     log = Log()
     begun: dict[int, int] = {}  # first offset of the open transaction, by producer id
-    # by offset of a record: (producer id, first offset of the record's transaction)
+    # by record offset: (producer id, first offset of the record's transaction)
     of_transaction: dict[int, tuple[int, int]] = {}
     aborted_ones: list[tuple[int, int, int]] = []  # (producer id, first offset, offset of the marker)
     plain: list[int] = []

@@ -67,8 +67,8 @@ def data(records: bytes = b"", *, code: ErrorCode = E.NONE, aborted: tuple[tuple
 
 @dataclass
 class Leader:
-    """The leader of a single partition. It answers each Fetch with the next of `answers`. After that, it has no more
-    records."""
+    """The leader of a single partition. It answers each Fetch with the next of `answers`. After the last answer, it has
+    no more records."""
 
     answers: list[PartitionData]
     newest_fetch: int = 17
@@ -169,7 +169,8 @@ async def values(consumer: Consumer, count: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("newest_fetch", [LAST_VERSION_WITH_NAMES, 17])
 async def test_each_fetch_begins_where_the_last_one_ended(newest_fetch: int) -> None:
-    """Checks that a fetch continues after the last fetched record, in versions with topic names and with topic ids."""
+    """Checks that a fetch continues after the last fetched record, in versions with topic names and in versions with
+    topic ids."""
     leader = Leader([data(batch(b"a", b"b", offset=0)), data(batch(b"c", offset=2))], newest_fetch)
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]
@@ -218,8 +219,8 @@ async def test_a_fetch_that_is_never_answered_is_asked_again_on_another_connecti
 
 
 async def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_records() -> None:
-    """Checks that a seek takes effect immediately, although the leader holds a Fetch and may answer it only after an
-    hour."""
+    """Checks that a seek takes effect immediately, although the leader is holding a Fetch and may answer it only after
+    an hour."""
     leader = Leader([data(batch(b"a", offset=7))], silences=1)
     async with reading(leader, fetch_max_wait_ms=3_600_000) as consumer:
         while leader.silences:  # until the leader has received the Fetch
@@ -301,7 +302,7 @@ async def test_aborted_records_are_left_out_of_what_is_committed(isolation: str,
         assert await values(consumer, len(expected)) == expected
 
 
-# KIP-320: the leader changes after two records were read. The leader epoch changes from 4 to 5.
+# KIP-320: the leader changes after two records have been read, and the leader epoch changes from 4 to 5.
 
 
 def after_a_change(end: tuple[int, int], *following: PartitionData) -> Leader:
@@ -334,7 +335,7 @@ async def test_without_a_policy_the_application_hears_that_records_which_it_read
 
 
 async def test_a_position_whose_epoch_the_new_leader_does_not_know_is_reset_once() -> None:
-    """Checks that the position is reset once. The new position has no epoch, as in Java's client, and therefore needs
+    """Checks that the position is reset once. The new position has no epoch, as in the Java client, and therefore needs
     no further validation."""
     leader = after_a_change((-1, -1), data(batch(b"c", offset=0, epoch=5)))
     async with reading(leader) as consumer:

@@ -230,8 +230,8 @@ async def test_a_certificate_of_another_authority_or_another_host_is_refused(
 
 
 async def error_of(security: Security, serve: Callable[[socket.socket], None]) -> ClientError:
-    """Connects to a server that passes the accepted socket to `serve` and then closes it. Returns the error of the
-    connection."""
+    """Connects to a server that passes the accepted socket to `serve` and then closes it. Returns the connection's
+    error."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def accept() -> None:
@@ -255,7 +255,7 @@ async def test_a_broker_that_requires_a_certificate_gets_one_or_the_client_repor
     tls.load_verify_locations(cadata=authority.pem)
 
     def shake_hands(accepted: socket.socket) -> None:
-        """Performs a TLS handshake as asyncio does, but also sends the alert if the handshake fails."""
+        """Performs a TLS handshake like asyncio, but also sends the alert if the handshake fails."""
         with suppress(ssl.SSLError):
             tls.wrap_socket(accepted.dup(), server_side=True)
         accepted.shutdown(socket.SHUT_WR)
@@ -274,8 +274,8 @@ async def test_a_broker_that_requires_a_certificate_gets_one_or_the_client_repor
 
 
 async def test_tls_to_a_listener_without_tls_is_reported(authority: Authority) -> None:
-    """Checks that the error reports that the listener does not, or may not, use TLS. One listener answers the
-    handshake, and the other closes the connection because the frame seems too long."""
+    """Checks that the error states that the listener does not, or may not, use TLS. One listener answers the handshake,
+    and the other closes the connection because the frame seems too long."""
     security = Security("SSL", ssl_cadata=authority.pem)
 
     def answer(accepted: socket.socket) -> None:

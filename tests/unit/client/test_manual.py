@@ -1,5 +1,5 @@
 """Tests that the help texts of `Producer` and the other clients read as a manual. Each public method describes its
-effect, and names the errors that it raises."""
+effect and names the errors that it raises."""
 
 import ast
 import inspect
@@ -27,7 +27,7 @@ def function(cls: type, name: str) -> Callable[..., Any] | None:
 
 
 def raised(cls: type, name: str, seen: set[str]) -> set[str]:
-    """Returns the class names of the errors that a method raises, either itself or through other methods of the same
+    """Returns the class names of the errors that a method raises, either directly or through other methods of the same
     object."""
     method = function(cls, name)
     if method is None or name in seen:

@@ -1,4 +1,4 @@
-"""Tests the outbox of one partition, in which earlier responses determine when a batch may be sent, and with which
+"""Tests the outbox of one partition, in which earlier responses determine when a batch may be sent and with which
 sequence."""
 
 from odradek.client.common.values import TopicPartition
@@ -91,7 +91,7 @@ def test_a_batch_before_one_that_was_written_was_written_as_well() -> None:
 
 
 def test_a_batch_sent_before_its_turn_goes_again() -> None:
-    """Checks that a batch is sent again if it caused a gap in the sequence only because the batch before it got a
+    """Checks that a batch is sent again if it caused a gap in the sequence only because the batch before it received a
     transient error."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
@@ -101,8 +101,8 @@ def test_a_batch_sent_before_its_turn_goes_again() -> None:
 
 
 def test_a_gap_without_an_unanswered_batch_is_real() -> None:
-    """Checks that the client did not cause the gap if no earlier batch is unanswered. The broker has then forgotten the
-    producer, or has lost acknowledged records."""
+    """Checks that the client did not cause the gap if no earlier batch is unanswered. In that case, the broker has
+    forgotten the producer or has lost acknowledged records."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -139,7 +139,7 @@ def test_the_sequence_of_a_refused_batch_is_the_next_ones_if_none_was_sent() -> 
 
 def test_batches_that_followed_a_refused_one_take_a_new_epoch() -> None:
     """Checks that batches after a refused batch need a new epoch. If they were renumbered in the old epoch, a copy on a
-    lost connection could be appended as well."""
+    lost connection could be appended too."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)

@@ -1,8 +1,8 @@
-"""Tests an outbox together with a partition that checks sequences like a broker, over connections that may be cut at
+"""Tests an outbox together with a partition that checks sequences like a broker, over connections that can be cut at
 any moment.
 
 Batches are appended in order, and no batch is appended twice. An acknowledged batch is always appended, and a refused
-batch never is. Batches sent on a cut connection may still arrive, even after batches of the next connection.
+batch never is. Batches sent on a cut connection can still arrive, even after batches sent on the next connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT_BYTES = 1_000
 
 @dataclass(frozen=True)
 class SentBatch:
-    """A batch as it was sent, with the producer identity and the base sequence at that time."""
+    """A batch as it was sent, with the producer identity and base sequence at that time."""
 
     batch: ProducerBatch
     identity: ProducerIdentity
@@ -85,7 +85,7 @@ class World:
         self.trace = [f"SEED={seed}"]
 
     def run(self, faults: float) -> None:
-        """Runs random steps, of which a fraction `faults` are faults. Then finishes all batches without faults."""
+        """Runs random steps, a fraction `faults` of which are faults. Then finishes all batches without faults."""
         for step in range(4_000):
             if step > 2_000:
                 faults = 0.0
@@ -146,7 +146,7 @@ class World:
             self.answers.append((self.under_way.popleft(), "retry"))
 
     def give_up(self) -> None:
-        """Gives up the oldest unanswered batch, as the delivery timeout does."""
+        """Gives up on the oldest unanswered batch, as the delivery timeout does."""
         unanswered = [batch for batch in (*self.outbox.in_flight, *self.outbox.waiting) if not batch.is_done]
         if unanswered:
             oldest = min(unanswered, key=lambda batch: batch.order)

@@ -9,7 +9,7 @@ from odradek.client.producing.partitioner import StickyChoice
 from odradek.protocol.key_partition import murmur2, partition_for_key
 
 
-# The hashes in Kafka's own unit test, by the bytes of the key.
+# The hashes from Kafka's own unit test, keyed by the bytes of the record key.
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -45,7 +45,7 @@ def test_all_partitions_get_about_the_same() -> None:
 
 
 def test_a_topic_that_shrank_is_chosen_from_anew() -> None:
-    """Checks that a sticky partition is replaced if its topic was deleted and created again with fewer partitions."""
+    """Checks that a sticky partition is replaced if its topic was recreated with fewer partitions."""
     choice = StickyChoice(1_000_000, random.Random(3))
     while choice.partition(1, 8) < 2:
         choice = StickyChoice(1_000_000, random.Random())

@@ -1,4 +1,4 @@
-"""Tests that a consumer's position is looked up, stored, and validated under a new leader, and never lost silently."""
+"""Tests that a consumer's position is looked up, stored and validated under a new leader, and never lost silently."""
 
 import pytest
 
@@ -33,14 +33,14 @@ def reading(*partitions: TopicPartition, at: int = 0) -> Positions:
 
 
 def bring(to: Positions, partition: TopicPartition, count: int) -> None:
-    """Adds fetched records: one batch of epoch 4, which starts at the fetch offset of the partition."""
+    """Adds fetched records: one batch of epoch 4 that starts at the partition's fetch offset."""
     offset = to.get(partition).fetch_offset
     batch = build_batch([NewRecord(None, b"v", 0)] * count, base_offset=offset, leader_epoch=4)
     to.get(partition).fetched.append(FetchedRecords(partition, batch, offset, aborted=[]))
 
 
 def records_of(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
-    """Takes all records that can be taken and returns the partition and the offset of each."""
+    """Takes all available records and returns the partition and the offset of each."""
     found = []
     while (records := from_.take(at_most)) is not None:
         found += [(record.partition, record.offset) for record in records[1]]
@@ -202,7 +202,7 @@ def test_there_is_nothing_to_validate_without_two_different_epochs(
 
 
 def test_a_position_behind_the_end_of_its_epoch_goes_back_to_that_end() -> None:
-    """Checks that a position behind the end of its epoch moves back to that end, without the reset policy. The consumer
+    """Checks that a position beyond the end of its epoch moves back to that end without the reset policy. The consumer
     has read the records before the end, and the new leader's log has them."""
     made = of_epoch(4)
     made.get(A).apply_leader_epoch(6)

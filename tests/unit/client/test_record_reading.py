@@ -1,4 +1,4 @@
-"""Tests that the client reads the same records from a fetched batch, in any layout, as the slow reader of
+"""Tests that the client reads the same records from a fetched batch, in any layout, as the slow reader in
 `odradek.protocol`."""
 
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_the_broker_s_time_stands_for_all_records_of_a_batch_of_append_time() ->
 def test_offsets_that_compaction_has_taken_are_missing() -> None:
     whole = [NewRecord(b"k%d" % index, b"v", 1_000) for index in range(4)]
     batches = [build_batch([record], base_offset=index) for index, record in enumerate(whole)]
-    # The batch had four records, of which records 0 and 3 are left. Record 3 gets its original offset delta.
+    # Only records 0 and 3 of the four are left in the batch. Record 3 gets its original offset delta.
     left = bytes(batches[0][HEADER_BYTES:]) + bytes(batches[3][HEADER_BYTES:]).replace(b"\0\0\0", b"\0\0\x06", 1)
     header = replace(read_batch_header(build_batch(whole, base_offset=500)), record_count=2)
     assert [record.offset for record in read(pack_batch(header, left))] == [500, 503]

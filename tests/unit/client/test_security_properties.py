@@ -1,4 +1,4 @@
-"""Tests that properties of Kafka's clients and of librdkafka become settings of this client."""
+"""Tests that the properties of Kafka's clients and of librdkafka become settings of this client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests a transaction that acknowledges records of a share group, against a scripted broker (KIP-1289).
+"""Tests a transaction that acknowledges a share group's records, against a scripted broker (KIP-1289).
 
 Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
 """
@@ -72,8 +72,8 @@ FATAL = {E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH, E.UNSUPPORTED_VERSION, E.T
 
 @dataclass
 class Leader:
-    """The leader of both partitions, and the coordinator of all groups and transactions. It answers TxnShareAcknowledge
-    (key 95) with the scripted responses first, and then without errors."""
+    """The leader of both partitions and the coordinator of all groups and transactions. It answers TxnShareAcknowledge
+    (key 95) with the scripted responses first and then without errors."""
 
     broker: ScriptedBroker
     served: dict[ApiKey, int] = field(default_factory=lambda: dict(SERVED))
@@ -137,7 +137,7 @@ def pending(request: TxnShareAcknowledgeRequest) -> TxnShareAcknowledgeResponse:
 
 
 def said(*codes: ErrorCode, top: ErrorCode = E.NONE) -> TxnShareAcknowledgeResponse:
-    """Returns a response with the given error codes for the partitions 0, 1 and so on."""
+    """Returns a response with the given error codes for partitions 0, 1 and so on."""
     partitions = [PartitionData(partition_index=index, error_code=code.value) for index, code in enumerate(codes)]
     topics = [TxnShareAcknowledgeTopicResponse(topic_id=TOPIC_ID, partitions=partitions)] if partitions else []
     return TxnShareAcknowledgeResponse(error_code=top.value, responses=topics)
@@ -212,7 +212,7 @@ async def test_outside_of_a_transaction_nothing_is_sent() -> None:
 
 async def test_a_cluster_without_the_request_is_detected_before_anything_is_sent() -> None:
     without = {api: newest for api, newest in SERVED.items() if api is not ApiKey.TXN_SHARE_ACKNOWLEDGE}
-    # The API key alone is not enough, because in a later Kafka it may belong to another request.
+    # The API key alone is not enough, because a later Kafka may use it for another request.
     for more in ({"served": without}, {"transaction_version": 1}, {"share_transactions": 0}):
         async with in_transaction(**more) as (producer, leader):
             with pytest.raises(AbortableError, match=r"KIP-1289.*odradek\.share\.transactions at level 1") as refused:

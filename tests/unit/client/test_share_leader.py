@@ -1,5 +1,5 @@
 """Tests a share consumer's reactions to a leader's responses. The tests cover lost sessions, unknown and missing
-results of acknowledgements, and the end of a session.
+acknowledgement results, and the end of a session.
 
 Source: docs/spec/share-groups.md#s6-1.
 """

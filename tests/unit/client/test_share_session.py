@@ -1,4 +1,4 @@
-"""Tests the epochs and partitions of a share session after each response (docs/spec/share-groups.md#s1-10, #s6-1)."""
+"""Tests a share session's epochs and partitions after each response (docs/spec/share-groups.md#s1-10, #s6-1)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Coordinator:
         self.scripted_answers[api] = list(messages)
 
     def request_versions(self, api: ApiKey) -> list[int]:
-        """Returns the versions of the requests of this API, in order."""
+        """Returns the versions of the requests to this API, in order."""
         return [request.api_version for request in self.broker.requests if request.api_key == api.value]
 
     def last(self, kind: type[M]) -> M:
@@ -194,8 +194,8 @@ async def test_an_id_that_is_not_permitted_can_be_initialised_once_it_is() -> No
 
 
 async def test_a_kept_transaction_is_prepared_with_the_epoch_of_its_writer() -> None:
-    """Checks that the prepared state has the epoch of the transaction's writer. The producer ends the transaction with
-    a newer epoch."""
+    """Checks that the prepared state has the epoch of the transaction's original producer. The current producer ends
+    the transaction with a newer epoch."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10))])
         session.enter(Call.INIT)
@@ -343,8 +343,8 @@ async def recovered(session: TransactionSession, coordinator: Coordinator, *late
 async def test_after_a_recovered_transaction_the_producer_initialises_anew_without_keeping(
     two_phase_commit: bool,
 ) -> None:
-    """Checks that the producer sends InitProducerId again. Otherwise a broker that follows the draft of the KIP would
-    keep the timeout of the recovered transaction."""
+    """Checks that the producer sends InitProducerId again. Otherwise, a broker that follows the draft of the KIP would
+    keep the recovered transaction's timeout."""
     async with a_session(two_phase_commit=two_phase_commit) as (session, coordinator):
         await recovered(session, coordinator, initialised(epoch=13))
         assert coordinator.request_versions(ApiKey.INIT_PRODUCER_ID) == [6], "the end itself does not wait for it"
@@ -389,7 +389,7 @@ async def test_without_a_kept_transaction_the_producer_initialises_once() -> Non
         assert len(coordinator.request_versions(ApiKey.INIT_PRODUCER_ID)) == 1
 
 
-# Changes of transaction.version while the producer works
+# Changes to transaction.version while the producer is running
 
 
 async def test_when_the_level_is_lowered_to_0_the_producer_keeps_its_identity_and_goes_on_in_the_old_protocol() -> None:
@@ -447,7 +447,7 @@ async def test_at_the_metadata_interval_the_producer_requests_the_versions_again
 
 async def test_a_producer_with_two_phase_commit_ends_its_transaction_and_begins_no_other_below_level_2() -> None:
     """Checks that no other transaction begins. The producer's epoch does not change, so the next transaction would have
-    the producer id and epoch of the decided one."""
+    the same producer id and epoch as the decided one."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         await begin_transaction(session, coordinator)
         coordinator.changes_level(0)

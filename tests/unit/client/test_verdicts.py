@@ -1,4 +1,4 @@
-"""Tests the meaning of error codes for a producer, row by row in the table of Kafka's Java client."""
+"""Tests the meaning of error codes for a producer, row by row according to the Java client's table."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """Tests that each function that a page names as `file::function` exists, and each class that the pages for readers
 name. docs/architecture.md names functions for each step of its walks.
 
-Paths of files start at the root of the repository or, on the architecture page, at `odradek/`.
+File paths start at the root of the repository or, on the architecture page, at `odradek/`.
 """
 
 import ast
@@ -18,7 +18,7 @@ READERS_PAGES = ("architecture.md", "glossary.md", "reading.md")
 # Matches a class, or a member of a class such as `Shard.carry_out`.
 CLASS = re.compile(r"`([A-Z][a-z]+\w*)(?:\.(\w+))?`")
 STEP = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
-# Matches a file of the reading list, and its number of lines.
+# Matches a file in the reading list and its number of lines.
 LISTED = re.compile(r"^\d+\. \*\*\[`([a-z_/]+\.py)`\]\(\S+\)\*\* \((\d+)\s+lines\)", re.MULTILINE)
 IN_ALL = re.compile(r"Together they have about ([\d,]+) lines")
 WALKS = (
@@ -45,7 +45,7 @@ def walk(title: str) -> str:
 
 
 def names_in(path: Path) -> set[str]:
-    """Returns the names that a file defines at its top level, and the members of its classes as `Class.name`."""
+    """Returns the names that a file defines at its top level, and its classes' members as `Class.name`."""
 
     def defined(body: list[ast.stmt]) -> list[str]:
         names = []

@@ -3,7 +3,7 @@ coordinator.
 
 `python -m tests.unit.docs.transaction_diagram` updates the diagram, and a test checks that the diagram is current. The
 diagram shows the stored states and Kept, which is Ongoing with a new owner. It omits two states that exist only while
-Kafka writes a record.
+Kafka is writing a record.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _reasons() -> Iterator[tuple[Edge, str]]:
 
 
 def allowed() -> set[Edge]:
-    """Returns the transitions in NEXT between states that are drawn."""
+    """Returns the transitions in NEXT between states that the diagram shows."""
     drawn = ROWS | {TxnState.DEAD}
     return {(state, after) for state, successors in NEXT.items() for after in successors if {state, after} <= drawn}
 

@@ -1,4 +1,4 @@
-"""Tests the offset, time and transaction index of a segment."""
+"""Tests a segment's offset, time and transaction indexes."""
 
 import pytest
 from hypothesis import given

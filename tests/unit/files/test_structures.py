@@ -1,4 +1,4 @@
-"""Tests that `struct` and construct describe the same bytes of the fixed structures."""
+"""Tests that `struct` and construct describe the same bytes for the fixed structures."""
 
 import pytest
 

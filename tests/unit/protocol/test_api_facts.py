@@ -17,7 +17,7 @@ COORDINATED_IDS = {
     "transactional_ids": Coordinator.TRANSACTION,
     "transactions": Coordinator.TRANSACTION,
 }
-# requests that name a group or a transactional id, but go to the leader of a partition
+# requests that name a group or a transactional id, but go to a partition leader
 TO_LEADERS = {ApiKey.PRODUCE, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.TXN_SHARE_ACKNOWLEDGE}
 
 
@@ -35,7 +35,7 @@ def test_a_request_that_names_groups_or_transactions_goes_to_a_coordinator_or_a_
         match coordinator:
             case None:
                 assert not coordinators or api in TO_LEADERS, api
-            # The share coordinator of a share partition, which is identified by a group and a topic.
+            # the share coordinator of a share partition, which is identified by a group and a topic
             case Coordinator.SHARE:
                 assert coordinators == {Coordinator.GROUP}, api
                 assert "topics" in {each.attribute for each in request_fields(api)}, api

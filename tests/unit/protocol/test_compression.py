@@ -50,7 +50,7 @@ THEIRS = {
 def test_a_client_library_opens_ours_and_we_open_theirs(codec: Compression, plain: bytes) -> None:
     their_encode, their_decode = THEIRS[codec]
     assert bytes(their_decode(compress(codec, plain))) == plain
-    # The client's library writes LZ4 blocks that depend on each other, which Kafka refuses.
+    # The client's library writes LZ4 blocks that depend on one another, which Kafka refuses.
     if codec is not LZ4:
         assert bytes(decompress(codec, their_encode(plain))) == plain
 
@@ -125,8 +125,8 @@ def test_gzip_members_follow_one_another() -> None:
 
 @pytest.mark.parametrize("behind", [b"", b"\x1f", b"not gzip"])
 def test_gzip_members_of_any_size_follow_one_another(behind: bytes) -> None:
-    """Checks that gzip members of various sizes can follow one another. They are read and decompressed in pieces, and
-    may end within a piece."""
+    """Checks that gzip members of various sizes can follow one another. They are read and decompressed in pieces, and a
+    member can end within a piece."""
     plain = [Random(size).randbytes(size) + bytes(size * 50) for size in (0, 1, 50_000, 0, 100_000, 16_385)]
     packed = b"".join(map(gzip.compress, plain))
     opened = b"".join(plain)

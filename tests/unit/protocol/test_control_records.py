@@ -30,7 +30,7 @@ def test_a_marker_takes_78_bytes_and_is_read_again(is_commit: bool) -> None:
 
 
 def test_a_marker_is_byte_for_byte_kafkas() -> None:
-    """Checks that the marker equals a marker of Kafka 4.3.1, at offset 2 of `ledger-0` in the recorded directory
+    """Checks that the marker equals Kafka 4.3.1's marker at offset 2 of `ledger-0` in the recorded directory
     transactions-tv2."""
     batch = marker_batch(
         producer_id=0,

@@ -1,4 +1,4 @@
-"""Tests the headers in the frames of requests and responses."""
+"""Tests the headers in request and response frames."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests that the message classes in the repository are those that the schemas generate."""
+"""Tests that the message classes in the repository are those generated from the schemas."""
 
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.generate import MESSAGES, generate_sources

@@ -1,4 +1,4 @@
-"""Tests the lag of groups, as the page and the commands compute it."""
+"""Tests groups' lag as the page and the commands compute it."""
 
 import pytest
 

@@ -11,7 +11,7 @@ from odradek.protocol.record_walk import RecordSurvey, survey_records
 from tests.support.batches import record, record_of
 from tests.support.examples import examples
 
-# The size of the key and of the value (None means null), and the number of headers.
+# The sizes of the key and of the value (None means null), and the number of headers.
 Shape = tuple[int | None, int | None, int]
 
 SHAPES: st.SearchStrategy[Shape] = st.tuples(

@@ -1,8 +1,8 @@
 """Tests that exchanges between real clients and Apache Kafka 4.3.1 are decoded and encoded as in Kafka.
 
-Kafka's own codec is the reference: each recorded frame has the message that Kafka read from it. The tests leave out
-exchanges that Kafka itself cannot read. The tests of encoding also leave out requests with extra bytes at the end,
-which Kafka does not encode again.
+Kafka's own codec is the reference: each recorded frame has the message that Kafka decoded from it. The tests leave out
+exchanges that Kafka itself cannot read. The encoding tests also leave out requests with extra bytes at the end, which
+Kafka does not encode again.
 """
 
 from collections.abc import Iterator

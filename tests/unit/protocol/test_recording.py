@@ -1,4 +1,4 @@
-"""Tests that a recording can be read, even if it was cut off or damaged at any position."""
+"""Tests that a recording can be read even if it was cut off or damaged at any position."""
 
 from io import BytesIO
 

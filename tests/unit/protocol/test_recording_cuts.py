@@ -1,5 +1,5 @@
-"""Tests that a judge gets frames whose headers are unchanged and whose records are replaced by zeros, and that unusual
-frames are not cut."""
+"""Tests that a judge receives frames whose headers are unchanged and whose records are replaced with zeros, and that
+unusual frames are not cut."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_damaged_frames_are_kept_whole_or_come_back_in_their_size(version: int) 
 
 @dataclass
 class Disk:
-    """A file that counts how many bytes of it were read."""
+    """A file that counts how many of its bytes were read."""
 
     data: bytes
     read: int = 0

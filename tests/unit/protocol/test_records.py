@@ -1,4 +1,4 @@
-"""Tests that Odradek and client libraries read each other's batches of records, and that other bytes are refused."""
+"""Tests that Odradek and client libraries read one another's record batches, and that other bytes are refused."""
 
 from typing import Any
 

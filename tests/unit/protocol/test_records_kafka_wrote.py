@@ -1,4 +1,4 @@
-"""Tests that Odradek decodes log files of Kafka to the batches and records that Kafka's DumpLogSegments prints."""
+"""Tests that Odradek decodes Kafka's log files to the batches and records printed by Kafka's DumpLogSegments."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import Record, records_of
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, unpack
 
-# For files of these kinds, DumpLogSegments decodes the records. The tests compare only the text before the decoded
+# DumpLogSegments decodes the records in files of these kinds. The tests compare only the text before the decoded
 # record.
 DECODED = ("offsets", "transaction-state", "share-group-state", "metadata", "metadata-snapshot")
 FILES = [
@@ -97,7 +97,7 @@ def comparable(lines: str, is_plain: bool) -> list[str]:
     Kafka and Python print different numbers of U+FFFD."""
     if not is_plain:
         lines = re.sub(r"(headerKeys: \[\]).*", r"\1", lines)
-    # DumpLogSegments prints this message at the end of valid files, too.
+    # DumpLogSegments also prints this message at the end of valid files.
     lines = lines.split("Non-consecutive offsets in ")[0].rstrip("\n")
     lines = lines.replace("\r\n", "\n").replace("\r", "\n")
     shown = [

@@ -1,4 +1,4 @@
-"""Tests that two codecs made from the same schemas agree: the compiled codec, and a codec declared with construct."""
+"""Tests that two codecs made from the same schemas agree: the compiled codec and a codec declared with construct."""
 
 from random import Random
 

@@ -25,7 +25,7 @@ from odradek.protocol.scram import (
 
 SHA_256 = ScramMechanism.SHA_256
 
-# The exchange in RFC 7677, section 3, with the user and the password of that section
+# The exchange in RFC 7677, section 3, with that section's user and password
 CLIENT_FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
 CLIENT_FINAL = (

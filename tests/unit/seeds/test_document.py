@@ -1,4 +1,4 @@
-"""Tests that a seed can be written in YAML and in JSON, and that an error names the line and the field."""
+"""Tests that a seed can be written in YAML or JSON, and that an error names the line and the field."""
 
 import json
 

@@ -16,8 +16,7 @@ MONEY = '{"type": "fixed", "name": "shop.Money", "size": 4}'
 
 
 class Registry(SchemaRegistryClient):
-    """A client of a schema registry that returns the given versions, which are identified by subject and version
-    number."""
+    """A schema registry client that returns the given versions, which are identified by subject and version number."""
 
     def __init__(self, versions: dict[tuple[str, int], dict[str, Any]], deleted: tuple[int, ...] = ()) -> None:
         super().__init__(RegistryAddress("http://registry"))

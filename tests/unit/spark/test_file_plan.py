@@ -25,7 +25,7 @@ from tests.support.written_log import WrittenLog, flip
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Creates three partitions. t-0 has the offsets 0 to 29, a second apart, in three segments with one batch of ten
+    """Creates three partitions. t-0 has offsets 0 to 29, a second apart, in three segments with one batch of ten
     records each. t-1 has 2 records, and u-0 has 1 record."""
     first = WrittenLog(tmp_path)
     for number in range(3):
@@ -207,7 +207,7 @@ class StringContains(EqualTo): ...
         ([EqualTo(("topic",), "t"), EqualTo(("topic",), "u")], {}),
         ([GreaterThan(("offset",), 27), LessThanOrEqual(("offset",), 28)], {"t-0": [28]}),
         ([StringContains(("value",), "x"), EqualTo(("headers", "key"), "x"), EqualTo(("topic",), "u")], {"u-0": [0]}),
-        # A timestamp excludes only parts of files, so the remaining records must be filtered.
+        # A timestamp filter only narrows down the part of a file to read, so some records outside the range remain.
         (
             [GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(NOW_MS / 1000 + 21, UTC))],
             {"t-0": span(20, 30)},

@@ -1,4 +1,4 @@
-"""Tests all ways in which a stream's input can shrink between two batches, which Odradek's source reports like Spark's
+"""Tests all ways in which a stream's input can shrink between two batches. Odradek's source reports them like Spark's
 own source. Also tests options that are refused or ignored."""
 
 import pytest

@@ -1,5 +1,5 @@
-"""Tests that an export contains each record once, even after a crash, with two exports at a time, or while the log
-grows."""
+"""Tests that an export contains each record once, even after a crash, with two simultaneous exports, or while the log
+is growing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def exported(log: WrittenLog, out: Path, observe: Observe = observe_nothing, **s
 
 
 def committed(log: WrittenLog) -> Counter[int]:
-    """Counts the offsets that a read_committed reader sees. The reader reads the log in chunks, unlike an export."""
+    """Counts the offsets visible to a read_committed reader. Unlike an export, the reader reads the log in chunks."""
     read = export_source(input_of(f"{log.data}/t"))
     bounds = read.bounds()
     return Counter(

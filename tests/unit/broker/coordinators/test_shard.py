@@ -1,4 +1,4 @@
-"""Tests that a shard decides, appends, replays, settles and replies in this order, or does none of this if the append
+"""Tests that a shard decides, appends, replays, settles and replies in this order, or does none of these if the append
 fails. A shard is the code around a coordinator core."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FULL = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
 
 
 class Log:
-    """A `ShardLog` in memory. `synced` completes the requests that wait for the disk."""
+    """An in-memory `ShardLog`. `synced` completes the requests waiting for the disk."""
 
     def __init__(self, *batches: bytearray) -> None:
         self.batches = list(batches)
@@ -101,7 +101,7 @@ class Timer:
 
 
 class Core:
-    """A core that notes the replayed words, and makes the decisions that the test specifies."""
+    """A core that notes the replayed words and makes the decisions that the test specifies."""
 
     def __init__(self) -> None:
         self.words: list[tuple[str, int, int]] = []
@@ -372,7 +372,7 @@ def test_a_timer_that_is_put_off_again_and_again_is_armed_once_and_fires_in_time
     for _ in range(10):
         stage.say(FakeOutcome("x", timers=(Timer("t", 50),)))
         stage.timers.advance(1)
-    assert stage.timers.armed().count(40) == 1  # armed for the first request's time, not for the tenth's
+    assert stage.timers.armed().count(40) == 1  # armed for the first request's time, not the tenth's
     stage.timers.advance(48)
     assert stage.core.fired == []
     stage.timers.advance(1)

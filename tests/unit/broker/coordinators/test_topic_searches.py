@@ -1,5 +1,5 @@
-"""Tests that the regular expressions of groups are matched against all topics in slices, once for all groups, and later
-only against new names."""
+"""Tests that groups' regular expressions are matched against all topics in slices, once for all groups, and later only
+against new names."""
 
 import asyncio
 import random
@@ -39,7 +39,7 @@ class Cluster:
         return None if found is None else {regex: set(names) for regex, names in found.topics.items()}
 
     async def until_found(self, *group_ids: str) -> int:
-        """Waits until the searches of these groups have ended. Returns the number of turns of the loop."""
+        """Waits for these groups' searches to finish. Returns the number of turns of the loop."""
         turns = 0
         while not set(group_ids) <= set(self.found_by):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Tests that Odradek loads the same groups as Kafka from a `__consumer_offsets` that Kafka wrote, and encodes their
+"""Tests that Odradek loads the same groups as Kafka from a `__consumer_offsets` written by Kafka, and encodes their
 records to the same bytes."""
 
 from collections import Counter
@@ -44,7 +44,7 @@ def stored_batches(directory: Path) -> Iterator[tuple[int, BatchHeader, bytes]]:
 
 
 def topics_of(directory: Path) -> FakeCluster:
-    """Returns the topics of a data directory, read from the `partition.metadata` files of their partitions."""
+    """Returns the topics in a data directory, read from their partitions' `partition.metadata` files."""
     ids: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
     for partition in directory.glob("*/partition.metadata"):
@@ -186,7 +186,7 @@ def test_classic_groups_and_offsets_are_written_at_the_versions_that_kafka_write
 
 @pytest.mark.parametrize("name", TRANSACTIONS)
 def test_the_offset_of_an_open_transaction_is_pending_and_unstable(name: str, tmp_path: Path) -> None:
-    """Checks that a fetch of stable offsets is refused. A transaction had committed an offset for the group `copiers`,
+    """Checks that a fetch of stable offsets is refused. A transaction had committed an offset for the group `copiers`
     and was still open when Kafka stopped."""
     if "copiers" not in dump(name, "offsets").rpartition("isTransactional: true")[2]:
         pytest.skip("its last transactional batch is a marker: nothing is open in these offsets")

@@ -107,7 +107,7 @@ def ask_for_node(cluster_id: str | None, node_id: int, name: str = "probe") -> t
     ("cluster_id", "node_id", "code"),
     [
         (None, -1, "NONE"),  # A1: the request contains no ids
-        (CLUSTER, NODE_ID, "NONE"),  # A2: the ids of this node
+        (CLUSTER, NODE_ID, "NONE"),  # A2: this node's ids
         (CLUSTER, 2, "REBOOTSTRAP_REQUIRED"),  # A3: another node id
         (CLUSTER, -2, "REBOOTSTRAP_REQUIRED"),
         ("another", NODE_ID, "REBOOTSTRAP_REQUIRED"),  # A4: another cluster id
@@ -122,7 +122,7 @@ def ask_for_node(cluster_id: str | None, node_id: int, name: str = "probe") -> t
 async def test_a_client_that_means_another_node_is_sent_back_to_its_bootstrap_servers(
     cluster_id: str | None, node_id: int, code: str
 ) -> None:
-    """A1 to A6: if the request contains a cluster id and a node id, they must be those of the node."""
+    """A1 to A6: if the request contains a cluster id and a node id, they must be the node's own."""
     _, answer = ask_for_node(cluster_id, node_id)
     assert ErrorCode(answer.error_code).name == code
     assert bool(answer.api_keys) == (code == "NONE")

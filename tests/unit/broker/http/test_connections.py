@@ -142,7 +142,7 @@ def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
             writer.write(BEGINNING)
         assert await port.answer() == FULL
         slow[0][1].close()
-        while await port.answer() != OK:  # until the server has noticed that a peer has left
+        while await port.answer() != OK:  # until the server has noticed that a peer has disconnected
             pass
         port.pass_(30.1)
         for reader, writer in slow[1:]:

@@ -1,5 +1,5 @@
 """Tests that the page is a single file whose modules use only the permitted syntax, and that no content from a broker
-can end its script."""
+can terminate its script."""
 
 import hashlib
 import json

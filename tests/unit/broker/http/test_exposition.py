@@ -95,8 +95,8 @@ MEASURES = Measures(
 
 
 def samples(measures: Measures) -> dict[tuple[str, ...], float]:
-    """Returns the value of each sample. A key is the name of the sample, followed by the values of its labels in the
-    order of the label names."""
+    """Returns the value of each sample. A key is the sample's name, followed by the values of its labels in the order
+    of the label names."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(exposition(measures).decode())

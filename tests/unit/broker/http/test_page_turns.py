@@ -41,7 +41,7 @@ def served() -> ViewedBroker:
 
 
 def view_and_turns(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
-    """Returns the view, and the number of turns that the loop gave to other work while the view was collected."""
+    """Returns the view, and the number of turns that the loop gave to other work while collecting the view."""
     shown, turns = outcome_and_turns(view)
     return (shown() if callable(shown) else shown), turns - 1
 

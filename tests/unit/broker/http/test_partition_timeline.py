@@ -1,4 +1,4 @@
-"""Tests the timeline of a partition, which places the coordinator's steps between the batches and markers."""
+"""Tests a partition's timeline, which places the coordinator's steps between the batches and markers."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Tests that the picture of a timeline has the right lanes and columns, and that no part is cut off at any width."""
+"""Tests that a timeline's picture has the right lanes and columns, and that no part is cut off at any width."""
 
 import json
 import subprocess
@@ -125,7 +125,7 @@ def test_holds_of_others_are_left_out() -> None:
     [
         ([batch(0, 0), marker(1, at_ms=50), batch(2, 3)], True, None, [2]),
         ([batch(0, 0), marker(1, at_ms=50), batch(2, 3), marker(4, at_ms=90)], False, 90, [2, 4]),
-        ([batch(0, 0), marker(1, at_ms=50)], False, 90, []),  # the marker belongs to the previous transaction
+        ([batch(0, 0), marker(1, at_ms=50)], False, 90, []),  # this is the previous transaction's marker
         ([batch(0, 0), marker(1, at_ms=50)], False, None, []),
         ([batch(0, 0, producer_id=8)], False, None, []),
     ],

@@ -1,5 +1,5 @@
-"""Tests that records that are deleted while a request looks for them are left out, and that the next request resumes
-after them."""
+"""Tests that records deleted while a request is looking for them are left out, and that the next request resumes after
+them."""
 
 import pytest
 

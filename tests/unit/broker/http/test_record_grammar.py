@@ -1,4 +1,4 @@
-"""Tests that a record in JSON is converted to bytes, and that the JSON of a record that was read can be sent again."""
+"""Tests that a record in JSON is converted to bytes, and that the JSON of a fetched record can be sent again."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tests the page's view of share partitions that are not in memory, which combines the stored batches with pending
+"""Tests the page's view of share partitions that are not in memory. The view combines the stored batches with pending
 records."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tests that a filter of DeleteAcls, although it is compared with only some ACLs, finds the same ACLs as a comparison
-with all of them."""
+"""Tests that a DeleteAcls filter finds the same ACLs as a comparison with all of them, although it is compared with
+only some."""
 
 from collections.abc import Callable
 from itertools import product

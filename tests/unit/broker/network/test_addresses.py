@@ -1,4 +1,5 @@
-"""Tests the addresses that clients get, and the warnings about addresses at which a client would only reach itself."""
+"""Tests the addresses that clients receive, and the warnings about addresses at which a client would only reach
+itself."""
 
 import logging
 

@@ -1,5 +1,5 @@
-"""Tests that a connection splits bytes into frames, and sends responses in order with bounded buffers. A connection
-runs one request at a time, unless the handler lets requests overlap."""
+"""Tests that a connection splits bytes into frames and sends responses in order with bounded buffers. A connection runs
+one request at a time, unless the handler allows requests to overlap."""
 
 import asyncio
 from collections.abc import Callable
@@ -50,8 +50,8 @@ def produce(records: bytes, correlation_id: int = 0) -> bytes:
 
 
 class Desk:
-    """The handlers of a server, which store the received requests in `requests`. If `parks` is set, the responses to
-    heartbeats are left in `owed`, and the test sends them."""
+    """A server's handlers, which store the received requests in `requests`. If `parks` is set, they leave the responses
+    to heartbeats in `owed`, and the test sends them."""
 
     def __init__(self, *, parks: bool = False, overlaps: bool = False) -> None:
         self.parks = parks
@@ -284,7 +284,8 @@ async def test_a_parked_request_learns_that_its_client_is_gone() -> None:
     desk.owed[0].on_disconnect(lambda: forgotten.append(1))
     peer.hang_up()
     assert forgotten == [1]
-    desk.owed[0].resolve(HeartbeatResponse())  # the client has left, so the response is dropped without an error
+    # the client has disconnected, so the response is dropped without an error
+    desk.owed[0].resolve(HeartbeatResponse())
     assert peer.frames() == []
 
 

@@ -79,7 +79,7 @@ class Fetches:
         self.fetch_count = 0
 
     async def serve(self) -> tuple[Server, socket.socket]:
-        """Starts the server. Returns the server, and the socket of a connected client with a small receive buffer."""
+        """Starts the server. Returns the server and a connected client's socket, which has a small receive buffer."""
         handlers = {
             ApiKey.FETCH: Handler(4, VERSION, call=self._fetch),
             ApiKey.HEARTBEAT: Handler(0, 4, call=lambda request, context, broker: HeartbeatResponse()),
@@ -154,7 +154,7 @@ def records(body: bytes) -> list[bytes]:
 
 
 def descriptors() -> set[str]:
-    """Returns the targets of this process's open descriptors, after unreachable objects have been collected."""
+    """Returns the targets of this process's open descriptors after unreachable objects have been collected."""
     gc.collect()
     names = set()
     for name in os.listdir("/proc/self/fd"):

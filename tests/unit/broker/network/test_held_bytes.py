@@ -42,7 +42,7 @@ def test_requests_that_arrive_while_the_broker_is_full_are_answered_later(
         await first_reader.readexactly(ANSWER_BYTES)
         reader, waiting = await asyncio.open_connection("127.0.0.1", port)
         waiting.write(HEARTBEAT * REQUESTS)
-        for _ in range(20):  # meanwhile the loop runs, but the connection does not accept the bytes
+        for _ in range(20):  # the loop is running, but the connection does not accept the bytes yet
             first.write(HEARTBEAT)
             await first_reader.readexactly(ANSWER_BYTES)
         assert answered == 21

@@ -1,4 +1,4 @@
-"""Tests Kafka's limits on connections, and the limit on the memory of requests."""
+"""Tests Kafka's connection limits and the limit on the memory used by requests."""
 
 from odradek.broker.network.admission import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 

@@ -1,4 +1,4 @@
-"""Tests the exchanges that connections keep so that tests of clients can look at them. Their number and their bytes are
+"""Tests the exchanges that connections keep for inspection by tests of clients. Their number and their bytes are
 limited."""
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Tests that patterns have the meaning that RE2 gives them, and that matching time is bounded for every pattern."""
+"""Tests that patterns have the same meaning as in RE2, and that matching time is bounded for every pattern."""
 
 import re
 
@@ -108,8 +108,8 @@ def test_where_pythons_syntax_means_the_same_it_matches_the_same(pattern: str, t
     assert Pattern(pattern).matches(text) == (re.fullmatch(pattern, text) is not None)
 
 
-# The reference is RE2 itself, from google-re2. Kafka's RE2/J accepts neither \C nor as many nested groups as RE2, so
-# the tests do not generate them.
+# The reference is RE2 itself, from google-re2. Kafka's RE2/J does not accept \C and accepts fewer nested groups than
+# RE2, so the tests do not generate them.
 SYNTAX = st.lists(
     st.one_of(
         ATOMS,

@@ -1,4 +1,4 @@
-"""Tests that registrations of schemas that take a thread a long time to parse do not block other requests."""
+"""Tests that schema registrations do not block other requests if a thread takes a long time to parse the schema."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,8 +16,8 @@ LARGE = SchemaText("AVRO", '{"type":"fixed","size":1,"name":"' + "a" * 100_000 +
 
 
 class HeldWorkers:
-    """Runs each job immediately. While `is_holding` is set, keeps jobs in `held` instead, so that the test can run them
-    later."""
+    """Runs each job immediately. While `is_holding` is set, stores jobs in `held` instead, so that the test can run
+    them later."""
 
     def __init__(self) -> None:
         self.is_holding = False

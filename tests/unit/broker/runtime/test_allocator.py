@@ -1,4 +1,4 @@
-"""Tests that freed memory that the C library keeps is returned to the kernel."""
+"""Tests that freed memory held by the C library is returned to the kernel."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ def rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.linux  # the memory of the process is read from /proc
+@pytest.mark.linux  # the process's memory usage is read from /proc
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries decide for themselves")
 def test_pages_between_used_memory_go_back() -> None:
     blocks = [bytes(BLOCK_BYTES - number % 2) for number in range(BLOCKS)]

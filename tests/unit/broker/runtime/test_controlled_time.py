@@ -1,4 +1,4 @@
-"""Tests that due timers fire in order while time is under control, whatever the system's clock does."""
+"""Tests that due timers fire in order while time is controlled, whatever the system clock does."""
 
 import asyncio
 from collections.abc import Callable
@@ -112,7 +112,7 @@ async def test_a_clock_stands_at_any_millisecond() -> None:
 
 
 class SystemNs:
-    """A fake of the system's wall clock, which an administrator may set."""
+    """A fake system wall clock, which an administrator may set."""
 
     def __init__(self) -> None:
         self.ms = 5_000
@@ -243,7 +243,7 @@ Arm = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class RandomTimers:
-    """Timers that arm and cancel other timers when they fire. The seed determines what each one does."""
+    """Timers that arm and cancel other timers when they fire. The seed determines what each timer does."""
 
     def __init__(self, seed: int, now_ms: Callable[[], int], arm: Arm) -> None:
         self.fired: list[tuple[int, int]] = []  # (time, number) of each fired timer

@@ -21,7 +21,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(1_000_000)
         self.timers = ManualTimers(self.clock)
-        self.behind_s = 0.0  # time that work has blocked the loop, in addition to the clock of the timers
+        self.behind_s = 0.0  # time for which work has blocked the loop, in addition to the timers' clock
         self.watch = LoopWatch(self.timers, lambda: self.clock.now_ms() / 1000 + self.behind_s)
         self.requests = 0
         self.watch.start(lambda: self.requests)
@@ -31,7 +31,7 @@ class Scene:
 
     @property
     def late_ticks(self) -> int:
-        """Returns the number of ticks that came more than 4 ms late."""
+        """Returns the number of ticks that were more than 4 ms late."""
         return sum(self.watch.tick_delays[13:])
 
     @property

@@ -34,8 +34,8 @@ NOW_MS = 1_700_000_000_000
 
 
 def visited(each_s: float) -> list[str]:
-    """Visits the items a and b, each of which takes `each_s`, while another coroutine has two turns. Returns the events
-    in order."""
+    """Visits the items a and b, each of which takes `each_s`, while another coroutine gets two turns. Returns the
+    events in order."""
     happened: list[str] = []
 
     async def other() -> None:
@@ -56,8 +56,8 @@ def test_others_get_their_turn_after_each_slice() -> None:
 
 
 def test_other_work_gets_a_turn_after_each_slice_of_many_visits() -> None:
-    """Checks that other work gets a turn after each slice, although many visits run at the same time. For example, each
-    of 200 open pages lists all topics once a second."""
+    """Checks that other work gets a turn after each slice, although many visits are running at the same time. For
+    example, each of 200 open pages lists all topics once a second."""
     happened: list[str] = []
 
     async def other(visits: list[asyncio.Task[None]]) -> None:

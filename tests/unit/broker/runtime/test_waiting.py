@@ -1,5 +1,5 @@
-"""Tests deferred answers, and the coroutines that wait for them. A coroutine that never has to wait returns its own
-answer immediately."""
+"""Tests deferred answers and the coroutines waiting for them. A coroutine that never has to wait returns its own answer
+immediately."""
 
 import asyncio
 

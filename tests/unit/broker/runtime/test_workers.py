@@ -41,8 +41,8 @@ async def test_the_result_of_a_job_raises_its_exception() -> None:
 
 
 async def test_close_waits_for_jobs_and_later_jobs_run_in_the_callers_thread() -> None:
-    """Checks that a job after `close` runs immediately. When a broker stops, the end of the last fdatasync may start
-    such a job."""
+    """Checks that a job after `close` runs immediately. When a broker stops, the completion of the last fdatasync can
+    start such a job."""
     workers = ThreadWorkers(asyncio.get_running_loop(), 1)
     done: list[str] = []
     workers.run(lambda: done.append("job"), lambda outcome: done.append("end of the job"))
@@ -57,8 +57,8 @@ async def test_close_waits_for_jobs_and_later_jobs_run_in_the_callers_thread() -
 
 
 async def test_after_close_each_result_may_start_another_job() -> None:
-    """Checks that 10,000 jobs run after `close`, each started by the result of the previous job. This happens if a
-    broker stops while as many partitions wait for an fdatasync."""
+    """Checks that 10,000 jobs run after `close`, each started by the previous job's result. This happens if a broker
+    stops while the same number of partitions are waiting for an fdatasync."""
     workers = ThreadWorkers(asyncio.get_running_loop(), 1)
     workers.close()
     waiting = list(range(10_000))
@@ -80,8 +80,8 @@ class Task:
 
 
 async def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
-    """Checks that a waiting thread drops its last job. Otherwise it could keep a deleted file open, and the file's disk
-    space would not be freed."""
+    """Checks that a waiting thread drops its last job. Otherwise, it could keep a deleted file open, and the file's
+    disk space would not be freed."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 1, idle_s=600)
     ended: asyncio.Future[JobResult[None]] = loop.create_future()
@@ -154,7 +154,7 @@ async def test_the_callbacks_of_several_jobs_run_in_one_turn_of_the_loop() -> No
 
     for _ in range(4):
         workers.run(threading.get_ident, lambda outcome: turns.append(turn))
-    workers.close()  # all jobs have run, and the loop has not had a turn
+    workers.close()  # all jobs have run, and the loop has not had a turn yet
     next_turn()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -163,14 +163,14 @@ async def test_the_callbacks_of_several_jobs_run_in_one_turn_of_the_loop() -> No
 
 
 async def test_long_callbacks_of_jobs_run_in_several_turns() -> None:
-    """Checks that other requests are served between the ends of jobs if each end takes long. For example, 500 long
-    responses may each take some milliseconds to send."""
+    """Checks that other requests are served between job callbacks if each callback takes long. For example, each of 500
+    long responses may take some milliseconds to send."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 2, now_s=itertools.count(0.0, 2 * SETTLING_S).__next__)
     happened: list[str] = []
     for _ in range(3):
         workers.run(threading.get_ident, lambda outcome: happened.append("end"))
-    workers.close()  # all jobs have run, and the loop has not had a turn
+    workers.close()  # all jobs have run, and the loop has not had a turn yet
     while not workers.is_idle:
         await asyncio.sleep(0)
         happened.append("other")

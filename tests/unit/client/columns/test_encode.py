@@ -1,4 +1,4 @@
-"""Tests that columns become batches that the broker accepts and that any reader of records can read."""
+"""Tests that columns are encoded as batches that the broker accepts and that any reader of records can read."""
 
 import pyarrow as pa
 import pytest

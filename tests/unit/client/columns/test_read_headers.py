@@ -1,5 +1,5 @@
-"""Tests that batch headers as columns have one row per batch, and the same values that `odradek.protocol.batch_header`
-reads."""
+"""Tests that the columns of batch headers have one row per batch, and the same values as
+`odradek.protocol.batch_header`."""
 
 import pytest
 

@@ -97,11 +97,11 @@ def test_runs_of_records_of_one_size_are_found_to_their_end(size: int, count: in
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_small_batches_are_read_as_each_of_them_alone(seed: int) -> None:
-    """Checks that many batches yield the same records as each batch alone. The reader walks the batches in parallel,
-    one step at a time."""
+    """Checks that reading many batches yields the same records as reading each batch alone. The reader walks the
+    batches in parallel, one step at a time."""
     rng = random.Random(seed)
     counts = [rng.randrange(1, rng.choice((3, 70))) for _ in range(rng.choice((47, 48, 90)))]
-    most = rng.choice((20, 200, 9_000))  # lengths that are encoded in one, two and three bytes
+    most = rng.choice((20, 200, 9_000))  # lengths encoded in one, two and three bytes
     data = log_of(*([NewRecord(b"k", bytes(rng.randrange(most)), 5) for _ in range(count)] for count in counts))
     assert read_records(data).to_pylist() == one_by_one(data)
 

@@ -87,10 +87,10 @@ def test_names_groups_and_tags_are_kafkas(client: str) -> None:
 def test_each_metric_that_a_kip_about_transactions_names_for_clients_is_there() -> None:
     names = {each.name for client in CLIENTS for each in of(client)}
     assert names >= KIP_1289
-    assert "txn-prepare-time-ns-total" in names  # this metric is in KIP-939, and Kafka already has it
+    assert "txn-prepare-time-ns-total" in names  # this metric comes from KIP-939, and Kafka already has it
     assert {f"txn-{call}-time-ns-total" for call in ("init", "begin", "send-offsets", "commit", "abort")} <= names
     acknowledgements = {"acknowledgements-send-rate", "acknowledgements-error-rate"}
-    assert acknowledgements <= {each.name for each in of("share")}  # these metrics are in KIP-932
+    assert acknowledgements <= {each.name for each in of("share")}  # these metrics come from KIP-932
 
 
 @pytest.mark.parametrize("client", CLIENTS)

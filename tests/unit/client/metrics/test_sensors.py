@@ -1,4 +1,4 @@
-"""Tests a client's measurements, on a clock that the test advances. As in Kafka, rates and averages cover the last two
+"""Tests a client's measurements on a clock that the test advances. As in Kafka, rates and averages cover the last two
 windows."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests that a reader without a broker finds in Apache Kafka's directories exactly the offsets that Kafka serves."""
+"""Tests that a reader without a broker finds exactly the offsets in Apache Kafka's directories that Kafka serves."""
 
 from __future__ import annotations
 

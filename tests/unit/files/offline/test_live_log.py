@@ -1,4 +1,4 @@
-"""Tests that a reader of the files of a log finds the same records as a client of the broker, after each step of the
+"""Tests that a reader of a log's files finds the same records as a client of the broker after each step of the
 broker."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests where a walk over the batches of a log ends, and which bytes it reports as damage."""
+"""Tests where a walk over a log's batches ends, and which bytes it reports as damage."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def test_files_that_are_no_part_of_the_log_are_left_out(log: WrittenLog) -> None
 
 
 def test_a_finished_swap_stands_for_the_segments_it_was_made_from(log: WrittenLog, tmp_path: Path) -> None:
-    """Checks that a `.swap` file replaces the segments from which it was made. A crash or a reader may find the log
-    between the renames of a compaction."""
+    """Checks that a `.swap` file replaces the segments that it was made from. After a crash, or while a reader is
+    running, the log may be between the renames of a compaction."""
     compacted = WrittenLog(tmp_path / "elsewhere")
     compacted.append(2)
     compacted.skip(6)

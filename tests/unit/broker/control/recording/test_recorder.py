@@ -1,6 +1,5 @@
-"""Tests that a recorder records the exchanges of clients, takes little time on the loop, and uses a bounded amount of
-memory. If too many bytes are waiting, the loop writes them itself, or the recording ends because its reader is too
-slow."""
+"""Tests that a recorder records clients' exchanges, uses little time on the loop, and uses a bounded amount of memory.
+If too many bytes are waiting, the loop writes them itself, or the recording ends because its reader is too slow."""
 
 from __future__ import annotations
 
@@ -96,9 +95,9 @@ async def test_the_loop_writes_blocks_itself_if_too_many_bytes_wait() -> None:
     disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop(), max_waiting_bytes=1000)
     peer = peer_of(server_around(Answers(*[[ANSWER], []] * 50)), recorder)
-    for _ in range(100):  # all requests arrive in one turn of the loop, so that no thread gets work
+    for _ in range(100):  # all requests arrive in one turn of the loop, so no thread gets any work
         peer.send(FRAME)
-    assert disk.writes > 5  # the head, and the writes by the loop itself
+    assert disk.writes > 5  # the head, and the writes made by the loop itself
     recorder.close()
     entries = disk.entries()
     assert [entry.exchange for entry in entries if entry.kind is Kind.RECEIVED] == list(range(1, 101))
@@ -139,7 +138,7 @@ async def test_under_load_requests_are_marked_unsure_once_the_system_calls_are_u
     disk, load = CountedWrites(), 2 * MAX_SYSTEM_CALLS
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answers(*[[ANSWER]] * (load + 3))), recorder)
-    # All requests arrive in one turn of the loop, so that no tick adds to the budget of queries.
+    # All requests arrive in one turn of the loop, so no tick adds to the query budget.
     for _ in range(load):
         peer.send(FRAME)
     while recorder.unwritten:  # a tick writes, and also queries the unsent bytes
@@ -277,7 +276,7 @@ async def test_a_recorder_that_is_closed_leaves_connections_alone() -> None:
     recorder = Recorder(disk, asyncio.get_running_loop())
     observe(server, [recorder.observer_of(1)])
     peer.send(FRAME)
-    assert not peer.connection.info.sends_files  # the recorder cannot see bytes that are sent from a file
+    assert not peer.connection.info.sends_files  # the recorder cannot see bytes sent from a file
     recorder.close()
     written = disk.getvalue()
     peer.send(FRAME)
@@ -300,7 +299,7 @@ async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
 
 
 async def test_the_last_exchanges_of_a_deleted_cluster_reach_the_reader() -> None:
-    """Checks that the reader also gets the latest exchanges of a deleted cluster, which did not fill a block yet."""
+    """Checks that the reader also receives a deleted cluster's latest exchanges, which had not filled a block yet."""
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
     recorder = Recorder(unread, loop, compression=Compression.NONE)

@@ -48,7 +48,7 @@ def pem_parts(directory: Path) -> tuple[str, str]:
 
 @pytest.fixture
 def own() -> Path:
-    """Returns a directory of certificates that the test may change."""
+    """Returns a directory of certificates that the test can change."""
     return another_authority()
 
 

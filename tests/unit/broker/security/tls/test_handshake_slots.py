@@ -1,4 +1,4 @@
-"""Tests which handshake is abandoned if there are too many handshakes."""
+"""Tests which handshake is abandoned if too many are in progress."""
 
 from odradek.broker.security.tls.handshake import HandshakeSlots
 

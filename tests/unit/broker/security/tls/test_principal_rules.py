@@ -1,4 +1,4 @@
-"""Tests ssl.principal.mapping.rules: scenarios 18 to 24 of docs/spec/security.md#s1-3, as observed on Kafka's own
+"""Tests ssl.principal.mapping.rules: scenarios 18 to 24 of docs/spec/security.md#s1-3, as observed with Kafka's own
 mapper."""
 
 import pytest
