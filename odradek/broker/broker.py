@@ -260,8 +260,8 @@ class Broker:
         """Drops the broker's references to its parts. Called some time after `close`.
 
         The broker and its parts refer to one another. Without this call, only a garbage collection could free the
-        parts, and a collection would pause the other brokers in this process. Does nothing while a task of the broker
-        is still running.
+        parts, and a collection would pause the other brokers in this process. Does nothing while any of the broker's
+        tasks is still running.
         """
         if not self._tasks:
             self._flush.end()
@@ -519,7 +519,7 @@ class Broker:
             gc.enable()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs a coroutine as a task of the loop."""
+        """Runs a coroutine as a task on the loop."""
         # The loop holds only a weak reference to the task. Without a reference here, a running task could be
         # garbage-collected.
         task = self.loop.create_task(coroutine)

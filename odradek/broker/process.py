@@ -292,7 +292,7 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
 
 
 def _page(serving: ServingBroker) -> str:
-    """Returns the part of the ready line with the address of the page, or an empty string if HTTP is disabled."""
+    """Returns the part of the ready line with the page's address, or an empty string if HTTP is disabled."""
     control, config = serving.control, serving.broker.config
     if control is None:
         return ""

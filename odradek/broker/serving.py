@@ -163,8 +163,8 @@ class ServingBroker:
             undo.pop_all()  # everything has started, so nothing has to be undone
 
     def _registry_socket(self) -> socket.socket | None:
-        """Binds the port of the schema registry. Returns None if the registry is disabled. Raises CannotStart if the
-        port cannot be bound."""
+        """Binds the schema registry's port. Returns None if the registry is disabled. Raises CannotStart if the port
+        cannot be bound."""
         if not self.broker.config.odradek_schema_registry_enable:
             return None
         from odradek.broker.registry.serving import bind_registry  # imported here because most brokers have no registry

@@ -152,7 +152,7 @@ class ConnectionInfo:
     # False until SASL authentication has succeeded. The server closes connections whose authentication takes too long.
     is_authenticated: bool = True
     is_token_authenticated: bool = False  # whether the peer logged in with a delegation token
-    max_request_bytes: int = 0  # current size limit for a frame of this connection
+    max_request_bytes: int = 0  # current size limit for a frame on this connection
     sends_files: bool = False  # whether responses may contain a FileSlice
     # Clients send these fields in ApiVersions v3 and later. "unknown" is Kafka's value for a client that has not sent
     # them.

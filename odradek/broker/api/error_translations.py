@@ -1,8 +1,8 @@
 """Translations of error codes that one part of the broker receives from another part.
 
 A code is replaced if the client could not understand it, either because it comes from a part that the client did not
-call, or because it is newer than the client's version of the API. Codes without a row are not changed. The rule of each
-row is a section of docs/spec/transactions.md, unless it names another page.
+call, or because it is newer than the client's version of the API. Codes without a row are not changed. Each row's rule
+is a section of docs/spec/transactions.md, unless it names another page.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Receiver(Enum):
     # Storing the offsets of a transaction. The codes come from the transaction coordinator, as for PRODUCE, and from
     # the log of the group's partition.
     TXN_OFFSET_COMMIT = auto()
-    # loading or storing the state of a share partition; the codes come from the share coordinator
+    # loading or storing a share partition's state; the codes come from the share coordinator
     SHARE_LEADER = auto()
 
 
@@ -32,9 +32,8 @@ LAST: Final = 1 << 15  # the highest version
 
 LOG_WRITERS: Final = (Receiver.COORDINATOR, Receiver.TXN_OFFSET_COMMIT)  # the receivers that store records in a log
 UNREACHABLE: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
-# Codes that the share coordinator returns to the leader of a share partition. FENCED_LEADER: codes that mean that
-# another leader has taken over. PASSED: codes that clients can use unchanged, including the two codes that replace
-# other codes.
+# Codes that the share coordinator returns to a share partition's leader. FENCED_LEADER: codes that mean that another
+# leader has taken over. PASSED: codes that clients can use unchanged, including the two codes that replace other codes.
 NO_COORDINATOR: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
 FENCED_LEADER: Final = (E.FENCED_LEADER_EPOCH, E.FENCED_STATE_EPOCH)
 PASSED: Final = (

@@ -36,7 +36,7 @@ def check_entries(entries: int, *, is_sliced: bool) -> None:
 def read_long(
     read: Callable[[Buffer, int], tuple[Message, int]], frames: list[Buffer], position: int
 ) -> tuple[Message, int] | None:
-    """Decodes a request and checks the number of its entries. Returns None if the frame has been removed from the list
+    """Decodes a request and checks its number of entries. Returns None if the frame has been removed from the list
     because the client has disconnected.
 
     Removes the frame from the list. Raises MalformedMessage.
@@ -121,7 +121,7 @@ class AnswerEntries:
         self._left = MAX_SLICED_ENTRIES
 
     def add(self, entries: int, size_bytes: int = 0) -> None:
-        """Adds entries. To limit the memory of the response, raises INVALID_REQUEST if there are too many entries.
+        """Adds entries. To limit the response's memory use, raises INVALID_REQUEST if there are too many entries.
 
         size_bytes   size of the data from clients that the response repeats; every BYTES_OF_AN_ENTRY bytes count as one
                      entry

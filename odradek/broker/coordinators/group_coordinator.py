@@ -1,7 +1,7 @@
 """The group coordinator. It consists of all partitions of `__consumer_offsets`, each a `Shard` with a `GroupCore`.
 
-This module finds the shard of a group, loads shards at startup and when the topic is created, triggers expiry, and
-removes the offsets of deleted topics. Decisions are made in `odradek/broker/groups`.
+This module finds a group's shard, loads shards at startup and when the topic is created, triggers expiry, and removes
+the offsets of deleted topics. Decisions are made in `odradek/broker/groups`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class GroupCoordinator:
         """Creates a coordinator without partitions.
 
         open_log      opens the log of a partition of `__consumer_offsets`; raises KafkaError if the log is unusable
-        spawn         runs a coroutine as a task of the loop
+        spawn         runs a coroutine as a task on the loop
         new_uuid      creates the random part of a member id
         cluster       provides topics and the settings of groups
         member_id     receives the generated id of a new member, and returns the id to use
@@ -143,8 +143,8 @@ class GroupCoordinator:
             open_log=open_log,
             new_shard=lambda _, name, log: Shard(name, log, new_core, record_format, clock, timers),
             spawn=spawn,
-            # If the broker crashed between the deletion of a topic and the deletion of its offsets, a new topic with
-            # the same name must not inherit the offsets.
+            # If the broker crashed after deleting a topic but before deleting its offsets, a new topic with the same
+            # name must not inherit the offsets.
             loaded=lambda shard: shard.submit_maintenance(
                 lambda core, _: core.forget_missing_topics(self._topic_exists)
             ),
@@ -194,8 +194,8 @@ class GroupCoordinator:
         return self.shards.partition_for(group_id)
 
     def shard_for(self, group_id: str) -> Shard[GroupCore]:
-        """Returns the shard of a group. Raises NOT_COORDINATOR if the group has no shard, for instance because the
-        topic does not exist."""
+        """Returns a group's shard. Raises NOT_COORDINATOR if the group has no shard, for instance because the topic
+        does not exist."""
         return self.shards.of_key(group_id)
 
     def require_loaded(self, partition: int) -> None:
@@ -226,8 +226,8 @@ class GroupCoordinator:
             shard.submit_maintenance(lambda core, _: core.forget_topic(topic, topic_id))
 
     def _topics_found(self, group_id: str) -> None:
-        """Called when the search for topics that match a group's regular expressions has finished. Lets the group use
-        the result unless its partition has been unloaded or deleted in the meantime."""
+        """Called when the search for topics that match a group's regular expressions has finished. Fires the group's
+        timer so that the group uses the result, unless its partition has been unloaded or deleted in the meantime."""
         with suppress(KafkaError):
             shard = self.shard_for(group_id)
             if shard.is_loaded:

@@ -1,4 +1,4 @@
-"""Syncs the records of a transaction before the owner is notified that the transaction is a two-phase commit.
+"""Syncs a transaction's records before the owner is notified that the transaction is a two-phase commit.
 
 The records of an ordinary transaction are acknowledged according to the flush settings, possibly before any fdatasync.
 When a new owner requests Enable2Pc, the response promises that the records written so far also survive a power failure.

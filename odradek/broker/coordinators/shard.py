@@ -130,7 +130,7 @@ class Shard(Generic[C]):
 
     @property
     def core(self) -> C:
-        """The loaded core. The caller must pass a decision of this core to `carry_out` immediately, or discard the
+        """The loaded core. The caller must pass a decision from this core to `carry_out` immediately, or discard the
         decision. Raises KafkaError if the core is not loaded."""
         if self._core is None:
             raise KafkaError(self._refusal_code)

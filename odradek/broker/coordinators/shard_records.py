@@ -90,7 +90,7 @@ class RecordFormat:
 
 
 class ReplayTarget(Protocol):
-    """The methods of a core that the replay of a log calls."""
+    """The core methods that replaying a log calls."""
 
     def replay(self, record: Any, record_offset: int, producer_id: int) -> None: ...
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None: ...

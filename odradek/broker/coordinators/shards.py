@@ -49,7 +49,7 @@ class Shards(Generic[C, L]):
         usual_partition_count  the number of partitions to assume while the topic does not exist
         open_log               opens the log of a partition; raises KafkaError if the log is unusable
         new_shard              creates a shard from the partition's index, name and log
-        spawn                  runs a coroutine as a task of the loop
+        spawn                  runs a coroutine as a task on the loop
         loaded                 called with each shard as soon as its log has been replayed
         """
         self._topic = topic
@@ -182,13 +182,13 @@ class Shards(Generic[C, L]):
         return java_hash(key) % self.partition_count
 
     def of_key(self, key: str) -> Shard[C]:
-        """Returns the shard of a key. Raises NOT_COORDINATOR if the key has no shard, for instance because the topic
+        """Returns the shard for a key. Raises NOT_COORDINATOR if the key has no shard, for instance because the topic
         does not exist."""
         index = java_hash(key) % (self._partition_count or self._usual_partition_count)
         return self._shards.get(index) or self._open_on_first_request(index)
 
     def of_partition(self, index: int) -> Shard[C]:
-        """Returns the shard of a partition. Raises NOT_COORDINATOR if the partition does not exist."""
+        """Returns the shard for a partition. Raises NOT_COORDINATOR if the partition does not exist."""
         return self._shards.get(index) or self._open_on_first_request(index)
 
 

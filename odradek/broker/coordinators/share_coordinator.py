@@ -1,9 +1,9 @@
 """The share coordinator. It consists of all partitions of `__share_group_state`, each a `Shard` with a `StateCore`.
 
-This module finds the shard of a share partition, loads shards at startup and when the topic is created, and keeps the
-logs short. Decisions are made in `odradek/broker/shares/core`. Leaders and the group coordinator call the share
-coordinator through a `Persister`, whose methods correspond to the requests with the API keys 83 to 87, so the
-coordinator could run on another broker. Source: docs/spec/share-groups.md#s4.
+This module finds a share partition's shard, loads shards at startup and when the topic is created, and keeps the logs
+short. Decisions are made in `odradek/broker/shares/core`. Leaders and the group coordinator call the share coordinator
+through a `Persister`, whose methods correspond to the requests with the API keys 83 to 87, so the coordinator could run
+on another broker. Source: docs/spec/share-groups.md#s4.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ShareCoordinator:
 
         open_log          opens the log of a partition of `__share_group_state`; raises KafkaError if the log is
                           unusable
-        spawn             runs a coroutine as a task of the loop
+        spawn             runs a coroutine as a task on the loop
         topic_exists      returns whether the metadata contains a topic with this id
         partition_exists  returns whether the metadata contains a partition, given its topic id and index
         seals             the transactions that accept no more pending acknowledgements
@@ -158,12 +158,12 @@ class ShareCoordinator:
         return self.shards.partition_for(coordinator_key(key))
 
     def shard_for(self, key: SharePartitionKey) -> Shard[StateCore]:
-        """Returns the shard of a share partition. Raises NOT_COORDINATOR if the share partition has no shard, for
-        instance because the topic does not exist."""
+        """Returns a share partition's shard. Raises NOT_COORDINATOR if the share partition has no shard, for instance
+        because the topic does not exist."""
         return self.shards.of_key(coordinator_key(key))
 
     def shard_of(self, index: int) -> Shard[StateCore]:
-        """Returns the shard of a partition. Raises NOT_COORDINATOR if the partition does not exist."""
+        """Returns the shard for a partition. Raises NOT_COORDINATOR if the partition does not exist."""
         return self.shards.of_partition(index)
 
     def pending_count(self) -> int:

@@ -43,7 +43,7 @@ class BrokerSteps:
         return plain
 
     def member_id(self, plain: str) -> str:
-        """Returns the id of a new member of a group. `plain` is the id that the broker has generated."""
+        """Returns the id for a new group member. `plain` is the id that the broker has generated."""
         return plain
 
     def first_epoch(self) -> int:
@@ -59,7 +59,7 @@ class BrokerSteps:
         return 0
 
     def session_id(self, plain: int) -> int:
-        """Returns the id of a new fetch session. `plain` is the id that the broker has generated."""
+        """Returns the id for a new fetch session. `plain` is the id that the broker has generated."""
         return plain
 
     def markers(self, plain: TopicMarkerWriter) -> TopicMarkerWriter:

@@ -22,7 +22,7 @@ MAX_UNSLICED: Final = 1_000  # maximum number of tasks and members to assign wit
 
 
 class Tasks:
-    """Runs steps in slices in a task of the running event loop."""
+    """Runs steps in slices in a task on the running event loop."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None  # The event loop holds only a weak reference to the task.
@@ -51,7 +51,7 @@ class TargetComputations:
         self._notify = notify
 
     def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
-        """Computes the target of a group; see `ClusterView.compute_target`."""
+        """Computes a group's target; see `ClusterView.compute_target`."""
         if work <= self._max_unsliced:
             return run_to_end(steps)
         if group_id not in self._steps:

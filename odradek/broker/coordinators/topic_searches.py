@@ -95,7 +95,7 @@ def check_regex(regex: str) -> None:
 
 class TopicSearches:
     def __init__(self, topics: Callable[[], tuple[int, Collection[str]]], max_work: int = MAX_WORK) -> None:
-        """Creates the searches of a coordinator, with an empty cache.
+        """Creates a coordinator's topic searches, with an empty cache.
 
         topics     returns the version of the cluster's topics, and their names
         max_work   maximum work units of a pattern; a search that exceeds them is abandoned
@@ -131,7 +131,7 @@ class TopicSearches:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
 
     def find(self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]) -> FoundTopics | None:
-        """Finds the topics of a group; see `ClusterView.find_topics`. The previous search is abandoned if the group's
+        """Finds a group's topics; see `ClusterView.find_topics`. The previous search is abandoned if the group's
         expressions have changed, or if a new group with the same id searches on behalf of another client."""
         requested = frozenset(regexes)
         search = self._searches.get(group_id)

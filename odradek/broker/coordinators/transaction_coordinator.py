@@ -1,8 +1,8 @@
 """The transaction coordinator. It consists of all partitions of `__transaction_state`, each a `Shard` with a
 `TransactionCore`.
 
-This module finds the shard of a transactional id, loads shards at startup and when the topic is created, allocates
-producer ids for decisions that need one, and passes markers from the core to the partitions. It also triggers timeouts:
+This module finds a transactional id's shard, loads shards at startup and when the topic is created, allocates producer
+ids for decisions that need one, and passes markers from the core to the partitions. It also triggers timeouts:
 transactions that have been open for too long are aborted, and unused transactional ids expire. Decisions are made in
 `odradek/broker/transactions`.
 """
@@ -126,7 +126,7 @@ class TransactionCoordinator:
         coordinator_epoch  returns the leader epoch of a partition, which increases with each restart
         features           the finalised feature levels, kept up to date by the metadata
         partition_exists   returns whether the metadata contains a partition
-        spawn              runs a coroutine as a task of the loop
+        spawn              runs a coroutine as a task on the loop
         two_phase          the two-phase producers; updated by the coordinator
         seals              the sealed transactions; updated by the coordinator
         new_core           creates a core, with the parameters of `TransactionCore`
@@ -241,7 +241,7 @@ class TransactionCoordinator:
         return self.shards.partition_for(transactional_id)
 
     def shard_for(self, transactional_id: str) -> TransactionShard:
-        """Returns the shard of a transactional id. Raises NOT_COORDINATOR if the id has no shard, for instance because
+        """Returns the shard for a transactional id. Raises NOT_COORDINATOR if the id has no shard, for instance because
         the topic does not exist."""
         return self.shards.of_key(transactional_id)
 

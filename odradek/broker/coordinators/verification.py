@@ -80,8 +80,8 @@ class VerificationSettings(Protocol):
 
 
 class PartitionAdder(Protocol):
-    """The method of the transaction coordinator that verification needs. It corresponds to AddPartitionsToTxn v4 and
-    later, and returns refusals as error codes instead of raising them."""
+    """The transaction coordinator's method that verification needs. It corresponds to AddPartitionsToTxn v4 and later,
+    and returns refusals as error codes instead of raising them."""
 
     def add_partitions(
         self,

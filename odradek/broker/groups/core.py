@@ -246,7 +246,7 @@ class GroupCore:
 
     def share_heartbeat(self, beat: ShareHeartbeat, now_ms: int) -> Outcome[ShareHeartbeatResult]:
         # The function is imported here because most brokers have no share groups. mypyc turns the imported name into a
-        # global of the module, so the name must be unique.
+        # module global, so the name must be unique.
         from odradek.broker.groups.share.heartbeat import heartbeat as heartbeat_of_share_group
 
         return heartbeat_of_share_group(self.registry, beat, now_ms)

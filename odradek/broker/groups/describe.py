@@ -14,7 +14,7 @@ from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.protocol.quoting import shortened
 
 FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND: Final = 6
-# Kafka's filter for the state NotReady is `not_ready`. This broker also accepts the name of the state.
+# Kafka's filter for the state NotReady is `not_ready`. This broker also accepts the state's name.
 STATES_AS_FILTERED: Final = {"not_ready": "notready"}
 
 

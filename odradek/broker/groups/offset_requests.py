@@ -34,7 +34,7 @@ from odradek.protocol.struct import ZERO_UUID
 def commit_records(
     request: OffsetCommitRequest, config: GroupConfig, now_ms: int
 ) -> tuple[OffsetCommitResponse, list[CoordinatorRecord]]:
-    """Returns the response to a commit and the records to write. If the metadata of a partition is too long, only that
+    """Returns the response to a commit and the records to write. If a partition's metadata is too long, only that
     partition is refused."""
     response, records = OffsetCommitResponse(), []
     expires_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms

@@ -94,8 +94,8 @@ class ListenersAndUsers:
     issued: IssuedCertificates | None = None
 
     def forked(self) -> ListenersAndUsers:
-        """Returns the listeners and users for a fork of the cluster. The listeners get free ports, because the ports of
-        the original cluster are in use."""
+        """Returns the listeners and users for a fork of the cluster. The listeners get free ports, because the original
+        cluster's ports are in use."""
         free = tuple(
             ChosenListener(one.name, one.protocol, (), one.mechanisms, one.client_auth, one.certificate, one.client_ca)
             for one in self.listeners

@@ -105,14 +105,14 @@ class Cluster:
 
     @property
     def running(self) -> ServingBroker:
-        """The broker of the cluster. Raises Problem if the broker is not running."""
+        """The cluster's broker. Raises Problem if the broker is not running."""
         if self.serving is None:
             raise self._not_running()
         return self.serving
 
     @property
     def running_nodes(self) -> Nodes:
-        """The nodes of the running broker. Raises Problem if the broker is not running."""
+        """The running broker's nodes. Raises Problem if the broker is not running."""
         if self.nodes is None:
             raise self._not_running()
         return self.nodes
@@ -178,7 +178,7 @@ class Cluster:
 
 
 class Clusters:
-    """All clusters of the process. Not thread-safe: all methods must be called in the thread of the event loop."""
+    """All clusters of the process. Not thread-safe: all methods must be called in the event loop's thread."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class Clusters:
         release: Release | None = None,
         prepare: Prepare | None = None,
     ) -> ServingBroker:
-        """Starts the broker of the process as the cluster `default`. Raises the same errors as `ServingBroker.start`.
+        """Starts the process's broker as the cluster `default`. Raises the same errors as `ServingBroker.start`.
 
         add_routes  a function that adds the control interface to the broker's HTTP port
         recorder    records the exchanges as the clients see them
@@ -235,7 +235,7 @@ class Clusters:
         return None if name is None else self._clusters.get(name)
 
     def get(self, name: str) -> Cluster:
-        """Returns the cluster of this name. Raises Problem if the cluster does not exist."""
+        """Returns the cluster with this name. Raises Problem if the cluster does not exist."""
         cluster = self.find(name)
         if cluster is None:
             raise Problem(404, f"there is no cluster {name}")
@@ -277,7 +277,7 @@ class Clusters:
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
         if source is not None:
-            # The registry's port is not inherited, because the registry of the source still listens on it.
+            # The registry's port is not inherited, because the source's registry is still listening on it.
             inherited = {each: value for each, value in source.settings.items() if each != REGISTRY_PORT}
         else:
             inherited = {} if release is None else dict(release.defaults)
@@ -368,7 +368,7 @@ class Clusters:
             cluster.checkpoints[mark] = await self._copy_files(cluster, self._checkpoint(cluster, mark))
 
     async def rewind(self, name: str, mark: str) -> Cluster:
-        """Restarts a cluster with the files and the time of a checkpoint.
+        """Restarts a cluster with a checkpoint's files and time.
 
         Raises Problem. If the checkpoint cannot be copied, the cluster continues to run.
         """
@@ -526,7 +526,7 @@ class Clusters:
             raise Problem(507, f"the files of cluster {cluster.id} cannot be copied: {error}") from error
 
     async def _continue_copy(self, copied: Path, cluster: Cluster) -> None:
-        """Stops the broker of a cluster and replaces its files with a copy.
+        """Stops a cluster's broker and replaces its files with a copy.
 
         No directory is renamed, because Windows cannot rename a directory while a file in it is open, and a removed
         segment may still be open.
@@ -571,7 +571,7 @@ class Clusters:
         return self._root / name
 
     def _next_directory(self, cluster: Cluster) -> Path:
-        """Returns a new path for a copy that becomes the directory of the cluster."""
+        """Returns a new path for a copy that becomes the cluster's directory."""
         return self._directory(f"{cluster.id}-{next(self._copies)}")
 
     def _checkpoint(self, cluster: Cluster, mark: str) -> Path:

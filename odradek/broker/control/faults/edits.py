@@ -1,8 +1,8 @@
 """Edits of responses. An edit changes the fields or array elements that a path names. All functions of this module are
 pure.
 
-When a rule is created, its paths and values are checked against the schema of the response. When an edit is applied,
-the broker also checks whether that response has the array elements, and whether its version has the field.
+When a rule is created, its paths and values are checked against the response's schema. When an edit is applied, the
+broker also checks whether that response has the array elements, and whether its version has the field.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class EditNotApplied(Exception):
 
 
 class NoSuchField(EditNotApplied):
-    """Raised if the version of the response does not have the field of the edit."""
+    """Raised if the response's version does not have the edit's field."""
 
 
 def apply_edits(edits: Sequence[Edit], answer: Struct, version: int) -> None:
@@ -164,7 +164,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def edits_as_json(edits: Mapping[str, object]) -> dict[str, object]:
-    """Returns edits with paths and field names in the spelling of the control interface's responses."""
+    """Returns edits with paths and field names spelled as in the control interface's responses."""
     return {path_text(_steps(path)): _with_schema_names(value) for path, value in edits.items()}
 
 
@@ -191,7 +191,7 @@ def attribute_of(name: str) -> str:
 
 
 def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] | None = None) -> Edit:
-    """Parses one edit of a rule and checks it against the schema of the response. Raises Problem.
+    """Parses one edit of a rule and checks it against the response's schema. Raises Problem.
 
     versions  the lowest and the highest version that the rule matches; None for all versions
     """
@@ -283,7 +283,7 @@ class _PathWalk:
 
 
 def find_field(fields: Sequence[Field], name: str, at: str) -> Field:
-    """Returns the field of this name. If the field does not exist, raises Problem, which suggests the most similar
+    """Returns the field with this name. If the field does not exist, raises Problem, which suggests the most similar
     name."""
     known = {each.attribute: each for each in fields}
     found = known.get(attribute_of(name))

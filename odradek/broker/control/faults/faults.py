@@ -1,7 +1,7 @@
 """The faults of one cluster: the rules and odd responses that a test has chosen. `Faults` applies them to the cluster's
 running broker.
 
-`rules.py` chooses the action of a rule. While a cluster has rules for requests, `FaultyRequests` sits between the
+`rules.py` chooses a rule's action. While a cluster has rules for requests, `FaultyRequests` sits between the
 connections and the dispatcher. A broker without control does not use this module.
 """
 

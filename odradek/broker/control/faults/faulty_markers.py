@@ -224,7 +224,7 @@ class FaultyMarkers:
         return ended
 
     def topic_deleted(self, topic: str) -> None:
-        # If a topic of the same name is created later, it is a different topic, so rules act on its markers again.
+        # If a topic with the same name is created later, it is a different topic, so rules act on its markers again.
         self._released = {key for key in self._released if key[2][0] != topic}
         for key, held in [(key, held) for key, held in self._held.items() if key[2][0] == topic]:
             del self._held[key]

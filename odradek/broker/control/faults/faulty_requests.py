@@ -1,4 +1,4 @@
-"""Applies the rules of a cluster to the requests and connections of its nodes."""
+"""Applies a cluster's rules to its nodes' requests and connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CODES = {code.value: code for code in ErrorCode}
 
 
 class FaultyRequests(RequestFilter):
-    """Applies the rules of a cluster to the new connections and the requests of one node."""
+    """Applies a cluster's rules to one node's new connections and requests."""
 
     def __init__(self, plain: FrameReceiver, rules: Rules, serving: ServingBroker, node: int) -> None:
         super().__init__(plain)
@@ -324,7 +324,7 @@ class FaultyExchange:
         return self._form.chunks(decoded.correlation_id, decoded.message)
 
     def _apply_edits(self, answer: list[Chunk], action: Action) -> list[Chunk]:
-        """Returns the response after the edits of the rule.
+        """Returns the response after applying the rule's edits.
 
         If the edits cannot be applied, returns the response unchanged, and the rule does not count a hit.
         """

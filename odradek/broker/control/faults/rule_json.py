@@ -204,7 +204,7 @@ def _comparisons(value: object, api: ApiKey | None) -> tuple[FieldComparison, ..
 
 
 def _condition_as_json(value: object) -> object:
-    """Returns `match.when` with field names in the spelling of the control interface's responses."""
+    """Returns `match.when` with field names spelled as in the control interface's responses."""
     if isinstance(value, list):
         return [_condition_as_json(each) for each in value]
     found = WHEN.fullmatch(str(value))

@@ -33,9 +33,9 @@ class Point(Enum):
     REPLYING = "replying"  # the final response, including changes made by other rules, is about to be sent
     VERIFIED = "verified"  # the coordinator has verified a transaction, but its records are not written yet
     PREPARED = "prepared"  # the decision about a transaction is in the log, but no marker is sent yet
-    MARKER = "marker"  # before the marker of a transaction is written to a partition
+    MARKER = "marker"  # before a transaction marker is written to a partition
     COMPLETED = "completed"  # the last marker is written, but the coordinator has not been notified yet
-    SHARE_STATE = "share_state"  # before the state of a share partition is stored
+    SHARE_STATE = "share_state"  # before a share partition's state is stored
     LOADING = "loading"  # before a coordinator reads partitions of its topic
 
 
@@ -296,7 +296,7 @@ class Rules:
     def pause(
         self, point: Point, occurrence: Occurrence, resume: Callable[[], None], *, is_repeated_at_start: bool = False
     ) -> None:
-        """Applies the rules of a point. Calls `resume` immediately, after a delay, or when a hold is released.
+        """Applies the rules for a point. Calls `resume` immediately, after a delay, or when a hold is released.
 
         is_repeated_at_start  see `Holds.add_waiter`
         """

@@ -1,7 +1,7 @@
 """Applies fault rules between the broker's own steps, and random oddities to some of these steps.
 
 Rules can act after a transaction is verified, around the decisions and markers of transactions (`faulty_markers.py`),
-before the state of a share partition is stored, and before a coordinator loads.
+before a share partition's state is stored, and before a coordinator loads.
 """
 
 from __future__ import annotations

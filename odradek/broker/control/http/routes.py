@@ -1,4 +1,4 @@
-"""Serves the calls of the control interface over HTTP, with a handler for each row of `odradek/control_calls/table.py`.
+"""Serves the control interface's calls over HTTP, with a handler for each row of `odradek/control_calls/table.py`.
 
 Paths below `/control/v1/clusters/{id}` address that cluster; other paths address the cluster `default`. Request bodies
 and responses are JSON, and errors are problem documents. A call returns only after its effect is complete.
@@ -115,7 +115,7 @@ def guarded(
 
 
 def path_within(request: web.Request) -> str:
-    """Returns the path of a request relative to the path of its cluster, still percent-encoded."""
+    """Returns a request's path relative to its cluster's path, still percent-encoded."""
     path = request.rel_url.raw_path.removeprefix(BASE)
     return "/" + path.split("/", 3)[3] if "id" in request.match_info else path
 
@@ -332,7 +332,7 @@ async def move_leader(cluster: Cluster, request: web.Request, found: SentFields)
 
 
 async def put_in_rack(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """Sets the rack of a node. Body: `{"rack": "name"}`; null removes the rack."""
+    """Sets a node's rack. Body: `{"rack": "name"}`; null removes the rack."""
     rack = found.text_or_none("rack")
     async with cluster.change():
         nodes = cluster.running_nodes
@@ -406,7 +406,7 @@ async def clock(cluster: Cluster, request: web.Request, found: SentFields) -> ob
 
 
 async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """Moves or stops the clock of a cluster.
+    """Moves or stops a cluster's clock.
 
     The body is `{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}` or `{"set_ms": n}`. If the path names the
     move, as in `/clock/advance`, the body is `{"ms": n}`.

@@ -1,4 +1,4 @@
-"""Describes the clusters of the process for the page."""
+"""Describes the process's clusters for the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PageClusters:
-    """The clusters of the process, as the page shows them. Implements
+    """The process's clusters, as the page shows them. Implements
     `odradek.broker.http.page.served.ControlledClusters`."""
 
     def __init__(self, clusters: Clusters) -> None:

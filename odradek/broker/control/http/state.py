@@ -140,7 +140,7 @@ def groups(cluster: Cluster) -> Iterator[Row]:
 
 
 def group_row(broker: Broker, name: str) -> Row:
-    """Returns the state of a group and its number of members. The state is Dead if the group does not exist."""
+    """Returns a group's state and its number of members. The state is Dead if the group does not exist."""
     try:
         found = group_facts.group(broker, name)
     except KafkaError as error:

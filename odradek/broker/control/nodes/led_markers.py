@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class LedMarkers:
-    """A marker writer that refuses partitions that another node leads, and passes all other partitions on to the writer
-    of the whole broker. Implements `TopicMarkerWriter`."""
+    """A marker writer that refuses partitions that another node leads, and passes all other partitions on to the
+    broker-wide writer. Implements `TopicMarkerWriter`."""
 
     def __init__(self, whole: TopicMarkerWriter, is_led_elsewhere: Callable[[TopicPartition], bool]) -> None:
         self._whole = whole

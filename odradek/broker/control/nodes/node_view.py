@@ -254,8 +254,8 @@ class NodeBroker(HandlerBroker):
 class RefusingNodeBroker(NodeBroker):
     """The broker as the handlers of one node see it for a request that another node must coordinate.
 
-    As in Kafka, handlers first check the permissions of the client and the form of the request. As soon as a handler
-    uses a coordinator, the request is refused with NOT_COORDINATOR.
+    As in Kafka, handlers first check the client's permissions and the form of the request. As soon as a handler uses a
+    coordinator, the request is refused with NOT_COORDINATOR.
     """
 
     @property

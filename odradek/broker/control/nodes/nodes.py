@@ -1,7 +1,7 @@
 """The nodes of a cluster. They have different ids and ports, but share one set of logs, so nothing is replicated.
 
-Each node has its own registration in the metadata, and is a replica of every partition. As in Kafka, moving the leader
-of a partition writes a record to the metadata log and increases the leader epoch.
+Each node has its own registration in the metadata, and is a replica of every partition. As in Kafka, moving a
+partition's leader writes a record to the metadata log and increases the leader epoch.
 """
 
 from __future__ import annotations
@@ -238,8 +238,7 @@ class Nodes:
         await self._change_leaders([(topic, index, node.id)])
 
     async def put_in_rack(self, node: Node, rack: str | None) -> None:
-        """Sets the rack of a node, so that consumers in the same rack fetch from this node (KIP-392). Raises
-        Problem."""
+        """Sets a node's rack, so that consumers in the same rack fetch from this node (KIP-392). Raises Problem."""
         broker = self._serving.broker
         if len(self._ids) == 1:
             raise Problem(409, "a cluster of one node has no followers")

@@ -148,7 +148,7 @@ STATE_ODDITIES: Final = frozenset(
 
 @dataclass(slots=True)
 class WatchedConnection:
-    """Counts the requests of a connection.
+    """Counts the requests on a connection.
 
     requests   number of requests so far
     in_flight  number of requests that are not answered yet

@@ -1,4 +1,4 @@
-"""The parameters of a preset. Their names and types are checked against the defaults in the table of presets."""
+"""A preset's parameters. Their names and types are checked against the defaults in the table of presets."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ProducerPair:
 
 
 class PresetClient:
-    """A client of one cluster. Its methods raise Problem (409, with the name of the error) if the broker refuses a
+    """A client of one cluster. Its methods raise Problem (409, with the error's name) if the broker refuses a
     request."""
 
     def __init__(self, cluster: Cluster, principal: str | None = None) -> None:
@@ -97,7 +97,7 @@ class PresetClient:
         self.cluster = cluster
         self.broker = cluster.running.broker
         self._client = InProcessClient(cluster.running.dispatcher, "127.0.0.1", 0, principal)
-        cluster.preset_clients.append(self._client)  # keeps the sessions of the client open until the broker stops
+        cluster.preset_clients.append(self._client)  # keeps the client's sessions open until the broker stops
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
         """Sends a request and returns its response. Retries the request while it fails with an error in PASSING."""
@@ -152,7 +152,7 @@ class PresetClient:
             await self.ask(CreateTopicsRequest(topics=[creation]), CreateTopicsResponse)
 
     async def coordinator(self, key_type: int, key: str) -> None:
-        """Looks up the coordinator of a key, so that the coordinator's internal topic is created if needed."""
+        """Looks up the coordinator for a key, so that the coordinator's internal topic is created if needed."""
         await self.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), FindCoordinatorResponse)
 
     async def producer(
@@ -261,6 +261,6 @@ def codes(answer: object) -> Iterator[int]:
 
 
 def classic_metadata(topics: Sequence[str]) -> bytes:
-    """Encodes the subscription of a member of a classic group, in version 0. Source: ConsumerProtocolSubscription."""
+    """Encodes a classic group member's subscription, in version 0. Source: ConsumerProtocolSubscription."""
     named = b"".join(struct.pack(">h", len(each.encode())) + each.encode() for each in topics)
     return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", -1)

@@ -63,7 +63,7 @@ ANSWERED_CUT = Kind.ANSWERED_CUT.value
 class Recorder:
     """Records the exchanges of one cluster as its clients see them, after all faults.
 
-    Not thread-safe: all methods must be called in the thread of the event loop.
+    Not thread-safe: all methods must be called in the event loop's thread.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class ClassicMember:
     @property
     def shows_life_by_waiting(self) -> bool:
         """True if the member's session cannot expire because one of its requests is waiting for a response. A member
-        cannot send heartbeats while it waits. The session of a new member can expire even then."""
+        cannot send heartbeats while it waits. A new member's session can expire even then."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
@@ -56,8 +56,7 @@ class ClassicMember:
 
 
 def protocols_of(protocols: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """Returns the protocols of a request. If a name occurs more than once, the metadata of its first occurrence is
-    used."""
+    """Returns a request's protocols. If a name occurs more than once, the metadata of its first occurrence is used."""
     first: dict[str, bytes] = {}
     for protocol in protocols:
         first.setdefault(protocol.name, bytes(protocol.metadata))
@@ -73,7 +72,7 @@ def subscribed_topics(
     """Returns the topics that the members subscribe to.
 
     Returns None if the topics are unknown because the members are not consumers, because no protocol has been chosen,
-    or because the metadata of a member is not a readable subscription.
+    or because a member's metadata is not a readable subscription.
     """
     members = list(members)
     if protocol_type != "consumer":

@@ -139,7 +139,7 @@ def has_synced(turn: ClassicTurn, member_id: str) -> None:
 
 
 def settle_assignment(turn: ClassicTurn, request: SyncGroupRequest) -> None:
-    """Records the group with the leader's assignment, and sends each waiting member its part of the assignment."""
+    """Records the group with the leader's assignment and sends each waiting member its part of the assignment."""
     group = turn.group
     assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
     turn.records.append(group_metadata_record(group, assignments))

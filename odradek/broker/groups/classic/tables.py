@@ -1,7 +1,7 @@
 """The states of a classic group as tables: state transitions, and the effect of each request in each state.
 
-Each table has one row for each state. Rules that do not fit into a table, such as the rules for membership and for the
-choice of the protocol, are in `group.py`, `join.py` and `rebalance.py`.
+Each table has one row for each state. Rules that do not fit into a table, such as the rules for membership and protocol
+selection, are in `group.py`, `join.py` and `rebalance.py`.
 """
 
 from collections.abc import Mapping

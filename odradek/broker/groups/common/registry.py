@@ -106,8 +106,8 @@ class ClusterView(Protocol):
         """
 
     def forget_search(self, group_id: str) -> None:
-        """Cancels the search for the topics of this group, or discards its result, because the group no longer needs
-        the topics. Does nothing if there is no search."""
+        """Cancels this group's topic search, or discards its result, because the group no longer needs the topics. Does
+        nothing if there is no search."""
 
     def compute_target(self, group_id: str, work: int, steps: Generator[None, None, T]) -> T | None:
         """Runs a computation and returns its result. If the computation is not finished yet, returns None, and the
@@ -119,8 +119,8 @@ class ClusterView(Protocol):
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
         """Registers a callback for computations that `compute_target` did not finish immediately. The callback receives
-        the id of the group and the result."""
+        the group's id and the result."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers a callback for searches that `find_topics` did not finish immediately. The callback receives the id
-        of the group when the topics have been found."""
+        """Registers a callback for searches that `find_topics` did not finish immediately. The callback receives the
+        group's id when the topics have been found."""

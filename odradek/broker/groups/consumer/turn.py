@@ -52,7 +52,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
         self.arm(TimerKind.SESSION, timeout_ms, member.member_id)
 
     def put_assignment(self, before: ConsumerMember, member: ConsumerMember) -> None:
-        """Records the result of the reconciliation, and starts or stops the member's revocation timer."""
+        """Records the result of the reconciliation and starts or stops the member's revocation timer."""
         if member == before:
             return
         self.write(assignment_record(self.group.group_id, member))

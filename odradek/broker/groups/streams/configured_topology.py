@@ -13,7 +13,7 @@ from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 from odradek.broker.groups.streams.topology import Subtopology, TopicInfo, Topology
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-MAX_NAMED_TOPICS = 3  # maximum number of topics listed in the text of a status
+MAX_NAMED_TOPICS = 3  # maximum number of topics listed in a status text
 
 
 @dataclass(frozen=True, slots=True)

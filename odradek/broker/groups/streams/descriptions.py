@@ -37,7 +37,7 @@ class NodeType(Enum):
 
 
 class DescriptionStatus(Enum):
-    """The values of TopologyDescriptionStatus in StreamsGroupDescribe. Kafka's status 2, which reports an error of its
+    """The values of TopologyDescriptionStatus in StreamsGroupDescribe. Kafka's status 2, which reports an error in its
     description store, does not occur here."""
 
     NOT_REQUESTED = 0
@@ -82,7 +82,7 @@ def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
 def begin_description(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """Handles the first step of StreamsGroupTopologyDescriptionUpdate. Checks the request, and records that a
+    """Handles the first step of StreamsGroupTopologyDescriptionUpdate. Checks the request and records that a
     description is about to be stored."""
     group = _group(registry, request.group_id)
     group.require_member(request.member_id, None)
@@ -97,8 +97,8 @@ def begin_description(
 def description_stored(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """Handles the second step of StreamsGroupTopologyDescriptionUpdate. Stores the description in memory, and records
-    the topology epoch of the description."""
+    """Handles the second step of StreamsGroupTopologyDescriptionUpdate. Stores the description in memory and records
+    its topology epoch."""
     turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=request.topology_description))
     return replace(_record_described_epoch(turn, request.topology_epoch), counted=((DESCRIPTIONS_SET, 1),))
@@ -114,7 +114,7 @@ def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcom
 
 
 def confirm_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """Handles the second step of removing a group's description. Discards the description, and records that the group
+    """Handles the second step of removing a group's description. Discards the description and records that the group
     has none."""
     turn = StreamsTurn(registry, _group(registry, group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=None))

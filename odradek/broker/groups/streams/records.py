@@ -39,7 +39,7 @@ NO_TOPOLOGY_EPOCH = -1
 """Stored instead of a topology epoch if no topology has been validated, or if no description has been stored or
 refused."""
 BEING_STORED = -2
-"""Stored instead of a topology epoch while the description of a topology is being stored or removed."""
+"""Stored instead of a topology epoch while a topology description is being stored or removed."""
 
 
 class GroupMetadata(NamedTuple):

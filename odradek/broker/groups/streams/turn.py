@@ -171,7 +171,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return member
 
     def put_assignment(self, before: StreamsMember, member: StreamsMember) -> None:
-        """Records the result of the reconciliation, and starts or stops the member's revocation timer."""
+        """Records the result of the reconciliation and starts or stops the member's revocation timer."""
         if member is before or member == before:
             return
         self.write(assignment_record(self.group.group_id, member))

@@ -31,8 +31,8 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The input of an assignor. `subscribers` contains the members of the group by member id. `partition_counts`
-    contains the number of partitions of each subscribed topic, by topic id."""
+    """The input of an assignor. `subscribers` contains the group's members by member id. `partition_counts` contains
+    the number of partitions of each subscribed topic, by topic id."""
 
     subscribers: Mapping[str, Subscriber]
     partition_counts: Mapping[bytes, int]
