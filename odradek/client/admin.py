@@ -110,7 +110,7 @@ class Admin(ConnectedClient):
             metrics=self._metrics,
         )
         self._request_timeout_ms = int(request_timeout_ms)
-        # Sends requests for which this class has no method.
+        # Used for requests that have no method in this class.
         self.requests = AdminRequests(
             self._cluster, timeout_s=default_api_timeout_ms / 1000, request_timeout_ms=self._request_timeout_ms
         )

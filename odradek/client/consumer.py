@@ -452,9 +452,9 @@ class Consumer(ConnectedClient):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Returns metadata that identifies this member, for a producer's `send_offsets_to_transaction`.
 
-        Raises IllegalState if the consumer has no group. The method also raises IllegalState if `enable_auto_commit` is
-        set: the consumer would commit its position outside the transaction, and if the transaction were aborted, the
-        records before that position would never be read again."""
+        Raises IllegalState if the consumer has no group. Also raises IllegalState if `enable_auto_commit` is set: the
+        consumer would commit its position outside the transaction, and if the transaction were aborted, the records
+        before that position would never be read again."""
         self._require_group("group_metadata")
         if self._commits.is_automatic:
             raise IllegalState(

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-# Maximum of `max_in_flight` with idempotence, because a broker recognises a repeated batch only among a producer's last
+# Maximum of `max_in_flight` with idempotence, because a broker recognises a retried batch only among a producer's last
 # five batches in the partition.
 MAX_IN_FLIGHT_IN_ORDER = 5
 RECORD_OVERHEAD_BYTES = 70  # maximum size of a batch with one record, not counting the record's key, value and headers
@@ -132,8 +132,8 @@ class Producer(ConnectedClient):
         buffer_memory             size limit of the records that are waiting to be sent. When it is reached, `send`
                                   waits.
         max_block_ms              how long `send` and the methods for transactions wait before they raise an error
-        delivery_timeout_ms       how long the producer tries to write a record after the `send` call, before the record
-                                  fails
+        delivery_timeout_ms       how long after the `send` call the producer keeps trying to write a record before the
+                                  record fails
         request_timeout_ms        how long the producer waits for a response before it closes the connection and retries
         retry_backoff_ms          delay after the first failure of a request; it doubles with each further failure
         retry_backoff_max_ms      upper limit of the delay
@@ -287,8 +287,8 @@ class Producer(ConnectedClient):
         headers        pairs of a name and a value, which may be None
 
         The future resolves when the broker has written the record, or fails with a ClientError. The call itself waits
-        only while the buffer is full, and for the metadata of a topic on first use. If the call is cancelled, the
-        record may still be sent.
+        only while the buffer is full or, the first time a topic is used, for its metadata. If the call is cancelled,
+        the record may still be sent.
 
         Raises RetriableError if the wait exceeds `max_block_ms`, for example because the topic does not exist. Raises
         ClientError if the record is larger than `max_request_size`, if the name of the topic is invalid, or if the
@@ -596,7 +596,7 @@ class Producer(ConnectedClient):
             if self._session is None:
                 raise
             raise self._refusal(str(error), error.code) from error
-        self._enter_call(Call.SEND)  # raises an error if the transaction has failed in the meantime
+        self._enter_call(Call.SEND)  # raises an error if the transaction has failed during the wait
         return outboxes
 
     async def _wait_for_room(self, sender: Sender, ends_at: float) -> None:
@@ -634,7 +634,7 @@ class Producer(ConnectedClient):
         return choice.partition(size_bytes, partition_count)
 
     def _on_error(self, error: ClientError) -> None:
-        """Fails all waiting records, because this transaction, or the whole producer, cannot send anything more."""
+        """Fails all waiting records, because this transaction, or the entire producer, cannot send anything more."""
         if self._sender is not None:
             self._sender.discard_batches(error)
 

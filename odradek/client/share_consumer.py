@@ -92,7 +92,7 @@ class ShareConsumer(ConnectedClient):
         """Creates a share consumer. `start` connects it. Raises ValueError for invalid settings.
 
         Settings have Kafka's names and defaults. The start offset of a group, the duration of its acquisition locks and
-        its delivery limit are settings of the group, which the broker stores.
+        its delivery limit are group settings, which the broker stores.
 
         share_acknowledgement_mode  implicit: the next `getmany` or `commit` accepts the records that were returned. A
                                     consumer in this mode cannot take part in a transaction, because an abort would not
@@ -103,8 +103,7 @@ class ShareConsumer(ConnectedClient):
                                     transactional: like explicit, but `getmany` does not require acknowledgements.
                                     Records that were not acknowledged are delivered again when their locks
                                     expire.
-        share_acquire_mode          batch_optimized: acquires whole batches of the log, which may exceed
-                                    `max_poll_records`;
+        share_acquire_mode          batch_optimized: acquires entire log batches, which may exceed `max_poll_records`;
                                     record_limit: never acquires more than `max_poll_records`
         on_acknowledged             called with a partition, the ranges of offsets (first and last) that were
                                     acknowledged, and either None or the error. The calls happen within `getmany`,
@@ -208,7 +207,7 @@ class ShareConsumer(ConnectedClient):
         or an empty dict after `timeout_ms`.
 
         With implicit acknowledgement, the call first accepts the records that the previous call returned. Damaged
-        records are not returned: the consumer rejects the records of a batch with a wrong CRC, and releases other
+        records are not returned: the consumer rejects the records of a batch with a wrong CRC and releases other
         damaged records.
 
         Raises IllegalState before `start` or `subscribe`, after `close`, if another task is waiting in this method,

@@ -55,11 +55,11 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def prepare(self, connection: C) -> None:
-        """Configures a new connection: disables automatic transactions, and makes commits survive a crash."""
+        """Configures a new connection: disables automatic transactions and makes commits survive a crash."""
 
     @abstractmethod
     def begin(self, connection: C) -> None:
-        """Begins the transaction in which the application's rows are written."""
+        """Begins the transaction for writing the application's rows."""
 
     @abstractmethod
     def begin_row_transaction(self, connection: C, timeout_ms: int) -> None:

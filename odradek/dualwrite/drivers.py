@@ -39,7 +39,7 @@ class SqliteDriver(Driver[sqlite3.Connection]):
         return connection.in_transaction
 
     def is_usable(self, connection: sqlite3.Connection) -> bool:
-        return True  # there is no server to which a connection could be lost
+        return True  # there is no server, so no connection can be lost
 
     def has_table(self, connection: sqlite3.Connection) -> bool:
         return bool(self.rows(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (TABLE,)))

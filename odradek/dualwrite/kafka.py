@@ -107,7 +107,7 @@ def participant_factory(
             bootstrap_servers=bootstrap_servers,
             transactional_id=transactional_id,
             two_phase_commit=True,
-            linger_ms=0,  # lingering would only delay the end of the block, which waits for its messages
+            linger_ms=0,  # lingering would only delay the block's end, which waits for its messages
             bootstrap_timeout_ms=timeout_ms,
             max_block_ms=timeout_ms,
             delivery_timeout_ms=timeout_ms,

@@ -1,5 +1,5 @@
-"""The recipe for a dual write and its recovery, as a table of steps. Source: KIP-939, "Motivation"; ADR 10 adds the
-ownership of the row.
+"""The recipe for a dual write and its recovery, as a table of steps. Source: KIP-939, "Motivation"; ADR 10 adds row
+ownership.
 
 `dual_write.py` performs a step, looks up the result here, and gets the next step or the end. The point of no return is
 COMMIT_DATABASE. Every failure before this step rolls back both sides. Once COMMIT_DATABASE has been attempted, only the
@@ -118,7 +118,7 @@ FIRST_RECOVERY_STEP = Step.TAKE_OVER_DATABASE
 
 
 def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:
-    """Determines the outcome of a transaction whose database commit got no response, from the content of the row.
+    """Determines, from the row's content, the outcome of a transaction whose database commit got no response.
 
     A prepared state identifies one transaction. If the stored state is our own, our transaction was committed,
     regardless of who owns the row now. If a different state is stored, our transaction was not committed, unless a new

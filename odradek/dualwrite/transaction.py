@@ -1,4 +1,4 @@
-"""The transaction object that the application uses within the block of a dual write."""
+"""The transaction object that the application uses within a dual write's block."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -27,7 +27,7 @@ class Transaction(Generic[C]):
         self._is_over = False
 
     def execute(self, statement: str, parameters: Parameters = ()) -> Cursor:
-        """Executes an SQL statement in the database. Parameters are marked in the style of the database driver."""
+        """Executes an SQL statement in the database. Parameters are marked in the database driver's style."""
         self._check_open()
         return self._driver.execute(self.connection, statement, parameters)
 
@@ -47,8 +47,8 @@ class Transaction(Generic[C]):
     ) -> "Future[RecordMetadata]":
         """Adds a message to the producer's buffer. Waits only if the buffer is full.
 
-        The future resolves to the position of the message once the message has been acknowledged. If a message cannot
-        be written, the end of the block fails, even if the future is never read.
+        The future resolves to the message's position once the message has been acknowledged. If a message cannot be
+        written, the block fails when it ends, even if the future is never read.
         """
         self._begin()
         return self._participant.send(

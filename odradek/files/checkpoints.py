@@ -1,5 +1,5 @@
-"""Encodes and decodes Kafka's small text files: offsets per partition, leader epochs, the topic id of a partition, the
-ids of a data directory, and the mark of a clean shutdown. Does no I/O. Layouts: docs/formats/checkpoints.md.
+"""Encodes and decodes Kafka's small text files: offsets per partition, leader epochs, a partition's topic id, a data
+directory's ids, and the mark of a clean shutdown. Does no I/O. Layouts: docs/formats/checkpoints.md.
 
 An empty checkpoint file has no entries. Kafka creates the file before it first writes to it.
 """

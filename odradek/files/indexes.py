@@ -21,11 +21,12 @@ _NATIVE_IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 class CorruptIndex(Exception):
-    """The file does not contain a whole number of ascending entries. The index must be rebuilt from the log."""
+    """The file size is not a multiple of the entry size, or the entries do not ascend. The index must be rebuilt from
+    the log."""
 
 
 class OffsetIndex:
-    """An offset index, which finds the file position from which to search for an offset. An entry consists of the last
+    """An offset index, which finds the file position where a search for an offset starts. An entry consists of the last
     offset of a batch and the position of that batch."""
 
     __slots__ = ("_base_offset", "_positions", "_relative_offsets")
@@ -102,7 +103,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """A time index, which finds the offset from which to search for a timestamp. An entry consists of the largest
+    """A time index, which finds the offset where a search for a timestamp starts. An entry consists of the largest
     timestamp so far and the last offset of the batch with that timestamp."""
 
     __slots__ = ("_base_offset", "_relative_offsets", "_timestamps")
@@ -116,7 +117,7 @@ class TimeIndex:
         return len(self._timestamps)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Adds an entry if `timestamp` is larger than the timestamp of the last entry."""
+        """Adds an entry if `timestamp` is larger than the last entry's timestamp."""
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
             self._relative_offsets.append(
                 offset - self._base_offset

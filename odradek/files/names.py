@@ -1,5 +1,4 @@
-"""The names that Kafka uses for the files of a data directory, for partition directories, and for the files in
-partition directories."""
+"""Kafka's names for the files in a data directory, for partition directories, and for the files in them."""
 
 import re
 from typing import Final

@@ -6,8 +6,8 @@ makes decisions: it uses no clock, opens no files and never waits.
 A loaded core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision
 that is kept only in memory, once the decision's records are in the log: the markers that still have to be written, the
 requests waiting for the end of a transaction, the transactions that are complete but not yet recorded as such, and the
-producer id of a transactional id without a record. A request method only makes a decision. Its caller appends
-`Outcome.records`, replays them and calls `settle`. If the whole request is refused, the method raises `KafkaError`. In
+producer id of a transactional id that has no record. A request method only makes a decision. Its caller appends
+`Outcome.records`, replays them and calls `settle`. If the entire request is refused, the method raises `KafkaError`. In
 addition, `on_loaded` finishes loading and makes the core's seals visible to the partitions, and `unload` ends the use
 of the core.
 
@@ -169,7 +169,7 @@ class TransactionCore:
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         """Finishes loading: makes this core's seals visible to the partitions, resumes decided transactions, and
-        removes deleted topics that a crash has left in the records."""
+        removes deleted topics that a crash left in the records."""
         self._known_seals.by_producer.update(self._seals.by_producer)
         self._seals = self._known_seals
         forgotten = self._without_topics(self._is_deleted)
@@ -244,8 +244,8 @@ class TransactionCore:
     ) -> Outcome[PartitionCodes]:
         """Adds partitions to a transaction.
 
-        requested_version  the transaction version of the request: 2 if a Produce or an offset commit adds its own
-                       partition, otherwise 0
+        requested_version  the transaction version of the request: 2 if a Produce or an offset commit adds the
+                           partition itself, otherwise 0
         """
         txn = self._require(transactional_id)
         grown = add_partitions(txn, producer_id, producer_epoch, partitions, requested_version, inputs)
@@ -526,7 +526,7 @@ class TransactionCore:
 
 def init_producer_id_response(txn: Txn) -> InitProducerIdResponse:
     """Builds the response to InitProducerId, which contains the new producer id and epoch. If a transaction was kept,
-    the response also contains the producer id and epoch in the records of that transaction."""
+    the response also contains the producer id and epoch in that transaction's records."""
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
     response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)

@@ -340,7 +340,7 @@ def complete_transaction(txn: Txn, *, now_ms: int, transaction_version: int) -> 
 
 
 def next_pair(txn: Txn) -> tuple[int, int]:
-    """Returns the producer id and epoch with which the producer continues once a decided transaction is complete."""
+    """Returns the producer id and epoch that the producer uses once a decided transaction is complete."""
     if txn.next_producer_id is not None:
         return txn.next_producer_id, txn.next_producer_epoch or 0
     assert txn.producer_epoch is not None

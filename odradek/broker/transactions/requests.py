@@ -1,4 +1,4 @@
-"""Decides requests from producers and administrators that concern the entry of a transactional id.
+"""Decides requests from producers and administrators that concern a transactional id's entry.
 
 InitProducerId assigns a producer id and epoch to the owner. AddPartitionsToTxn, AddOffsetsToTxn and requests from
 partition leaders add or verify partitions. EndTxn commits or aborts a transaction, and its decision is final.

@@ -1,5 +1,4 @@
-"""The states of a transaction, their transitions, and grids from which the code reads the decision for each request in
-each state.
+"""The states of a transaction, their transitions, and grids that give the decision for each request in each state.
 
 Two rules do not fit into grids and are implemented in `entry.py`: the epoch after a decision, and the replacement of a
 producer id whose epochs are used up. Source: docs/spec/transactions.md#s1-1, #s1-2, #s2-2, #s2-3, #s2-5, #s2-13, #s3-3,
@@ -89,7 +88,7 @@ class TxnVerdict(Enum):
 
     BUMP = auto()  # assign the next epoch, or a new producer id if the epochs are used up
     FENCE = auto()  # abort the open transaction on behalf of the new owner, which has to retry
-    KEEP = auto()  # keep the open transaction, and give the new owner its own producer id and epoch
+    KEEP = auto()  # keep the open transaction and give the new owner its own producer id and epoch
     ADD = auto()
     LOOK = auto()
     COMMIT = auto()
@@ -98,7 +97,7 @@ class TxnVerdict(Enum):
 
 
 class Claim(Enum):
-    """The relation between the producer id and epoch in a request and the stored producer id P and epoch E.
+    """How the producer id and epoch in a request relate to the stored producer id P and epoch E.
 
     While a transaction is kept, P and E are the producer id and epoch of its new owner, not those in its records.
     """
@@ -133,8 +132,7 @@ def _grid(claims: tuple[Claim, ...], rows: Mapping[Row, tuple[Cell, ...]]) -> Gr
 # fmt: off
 INIT_PRODUCER_ID: Final = _grid(
     # RETRY is the epoch before the last bump. While a transaction is open, only the producer id is compared. Any
-    # producer with the right id may abort the transaction, and learns on its next attempt whether it is still the
-    # owner.
+    # producer with the right id may abort the transaction and learns on its next attempt whether it is still the owner.
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (BUMP,  BUMP,  AGAIN,  FENCED, FENCED),
     S.ONGOING:         (FENCE, FENCE, FENCE,  FENCE,  FENCED),
@@ -181,10 +179,10 @@ VERIFY_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_
 
 # TV0 and TV2 are transaction versions, as in `transaction.version`. EndTxn requests up to version 4 use transaction
 # version 0. Later EndTxn requests use version 2, or version 0 if `transaction.version` is 0. Transaction version 1 has
-# no grids, because it only changes the form of the records.
+# no grids, because it only changes the record format.
 #
 # TV0: the epoch does not change, so a retry cannot be distinguished from the end of the next transaction. The response
-# has no fields for the producer id and epoch with which the owner of a kept transaction would continue.
+# has no fields for the producer id and epoch that the owner of a kept transaction would use next.
 END_TXN_COMMIT_TV0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (INVALID, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT,  FENCED, UNMAPPED),

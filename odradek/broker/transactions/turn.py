@@ -124,7 +124,7 @@ class Outcome(Generic[R_co]):
     to_sync            the partitions of a transaction that is now known to be a two-phase commit; their records have to
                        be synced before the response
     must_sync          whether the response and the replies wait for an fdatasync regardless of the settings. They also
-                       wait if nothing is recorded, because they may depend on records of another request
+                       wait if nothing is recorded, because they may depend on another request's records
     """
 
     response: R_co | None = None

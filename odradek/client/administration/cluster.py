@@ -19,7 +19,7 @@ from odradek.protocol.messages.update_features_response import UpdateFeaturesRes
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A broker. `host` and `port` are its advertised address, to which clients connect."""
+    """A broker. Clients connect to its advertised address, `host` and `port`."""
 
     broker_id: int
     host: str

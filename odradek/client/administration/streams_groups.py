@@ -1,5 +1,5 @@
-"""Streams groups (KIP-1071): the members of a Kafka Streams application with their tasks, and the topology of the
-application."""
+"""Streams groups (KIP-1071): the members of a Kafka Streams application with their tasks, and the application's
+topology."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StreamsMemberDescription:
     """A member of a streams group: one thread of an application instance.
 
     process_id           identifies the application instance, and is the same for all its members
-    user_endpoint        host and port at which the instance answers queries from other instances, or None
+    user_endpoint        host and port where the instance answers queries from other instances, or None
     task_offsets         the sums of the changelog offsets that the member has reported for its tasks
     task_end_offsets     the sums of the end offsets of the same changelogs
     assignment           the tasks that the member may run now
@@ -90,7 +90,7 @@ class StreamsSubtopology:
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """The topics for which active tasks of this subtopology read records and commit offsets."""
+        """The topics whose records this subtopology's active tasks read and whose offsets they commit."""
         return *self.source_topics, *(topic.name for topic in self.repartition_source_topics)
 
 

@@ -1,5 +1,5 @@
-"""Transactional ids as reported by their coordinators, producers as reported by partition leaders, and the operations
-with which an administrator can end transactions."""
+"""Transactional ids as reported by their coordinators, producers as reported by partition leaders, and operations for
+administrators to end transactions."""
 
 from __future__ import annotations
 

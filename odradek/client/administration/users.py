@@ -40,7 +40,7 @@ from odradek.protocol.messages.describe_user_scram_credentials_response import D
 from odradek.protocol.scram import MIN_ITERATIONS, NEW_SALT_BYTES, ScramMechanism, scram_upsertion
 
 Credentials = Mapping[ScramMechanism, int]
-"""The iteration count for each SCRAM mechanism with which the user can log in."""
+"""The iteration count for each SCRAM mechanism that the user can log in with."""
 
 
 async def describe_users(requests: AdminRequests, users: Iterable[str] | None = None) -> dict[str, Credentials]:

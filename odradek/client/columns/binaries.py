@@ -1,4 +1,4 @@
-"""Reads and writes whole columns of zigzag varints and converts between Arrow binary arrays and plain bytes.
+"""Reads and writes entire columns of zigzag varints and converts between Arrow binary arrays and plain bytes.
 
 odradek/protocol/records.py reads and writes single varints of the same format. Positions are int64 indexes into the
 bytes. A loop that reads varints has one iteration per byte of the longest varint, not one per record. Arrow copies the
@@ -80,7 +80,7 @@ def varint_sizes(zigzagged: NDArray[np.uint64]) -> Int64s:
 
 def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes, NDArray[np.bool_]]:
     """Encodes each value into a separate row. Returns the rows, and a mask of the used bytes of each row. Both arrays
-    have a row for each value, and as many columns as the longest encoding has bytes."""
+    have a row for each value and as many columns as the longest encoding has bytes."""
     width = int(sizes.max(initial=1))
     rows = np.empty((len(zigzagged), width), dtype=np.uint8)
     used = np.empty((len(zigzagged), width), dtype=np.bool_)

@@ -41,8 +41,8 @@ RECORD_SCHEMA = pa.schema(
 # into the CPU's caches.
 _TOGETHER_BYTES = 1024 * 1024
 _SMALLEST_RECORD_BYTES = 7
-# Minimum number of batches for which processing them in parallel is worthwhile: one numpy step costs about as much as
-# this many steps for single batches.
+# Minimum number of batches that are worth processing in parallel: one numpy step costs about as much as this many steps
+# for single batches.
 _SIDE_BY_SIDE = 48
 _SINGLY = 32  # number of records to read one by one before checking for a run of records of equal size
 

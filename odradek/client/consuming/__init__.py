@@ -1,1 +1,1 @@
-"""The parts of a consumer: its positions, its fetches, the decoding of records, and its group membership."""
+"""The parts of a consumer: its positions, its fetches, record decoding, and its group membership."""

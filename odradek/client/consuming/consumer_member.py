@@ -20,7 +20,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerG
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
 LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2  # epoch with which a static member leaves temporarily; its partitions remain reserved for it
+STATIC_LEAVE_EPOCH = -2  # epoch that a static member sends to leave temporarily; its partitions remain reserved for it
 
 PartitionsByTopicId = Mapping[bytes, frozenset[int]]  # partition indexes by topic id
 

@@ -140,7 +140,7 @@ class Fetcher:
         return found
 
     async def _fetch(self, node_id: int, channel: str) -> None:
-        """Sends Fetch requests to this node, one after another, while any of its partitions needs records."""
+        """Sends Fetch requests to this node, one at a time, while any of its partitions need records."""
         failures = 0
         try:
             while partitions := self._fetchable_by_node().get(node_id):
@@ -186,7 +186,7 @@ class Fetcher:
                 asyncio.get_running_loop().call_soon(self._wake_unless_idle)
 
     def _wake_unless_idle(self) -> None:
-        """Calls `wake` after a Fetch, because leaders may have changed in the meantime. Does nothing if enough is
+        """Calls `wake` after a Fetch, because leaders may have changed during the Fetch. Does nothing if enough is
         buffered, because the next take calls `wake`."""
         if not self._positions.has_enough_buffered(FULL_FETCHES * self._settings.max_partition_bytes):
             self.wake()
@@ -222,7 +222,7 @@ class Fetcher:
                     continue
                 self._note_bounds(assigned, data)
                 if assigned.fetch_offset != offsets[assigned.topic_partition]:
-                    continue  # the application has moved the position in the meantime
+                    continue  # the application has moved the position during the Fetch
                 if self._apply_response(assigned, data):
                     stale.add(topic)
                 brought_any |= bool(data.records)

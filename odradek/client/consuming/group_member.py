@@ -124,7 +124,7 @@ JOIN_EXTRA_MS = 5_000  # how long after the rebalance timeout the coordinator's 
 
 
 class GroupMember:
-    """Joins at the first `poll_coordinator`, sends heartbeats, and rejoins whenever the group rebalances.
+    """Joins on the first call of `poll_coordinator`, sends heartbeats, and rejoins whenever the group rebalances.
 
     With an eager assignor, the member gives up all partitions before it joins. With a cooperative assignor, it keeps
     its partitions, lists them when it joins, and gives up only the partitions that the new assignment takes away. It
@@ -398,7 +398,7 @@ class GroupMember:
         self._on_change()
 
     async def _send_heartbeat(self) -> bool:
-        """Sends one heartbeat. Returns False if it should be repeated soon, possibly at another coordinator. Raises
+        """Sends one heartbeat. Returns False if it should be retried soon, possibly with another coordinator. Raises
         ClientError for permanent errors."""
         member = self._membership
         request = HeartbeatRequest(

@@ -41,7 +41,7 @@ EXPELLED = frozenset(
 
 class GroupOffsets:
     def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: float) -> None:
-        """Prepares access to the offsets of a group. `timeout_ms` is how long calls retry transient errors."""
+        """Prepares access to a group's offsets. `timeout_ms` is how long calls retry transient errors."""
         self._cluster = cluster
         self._group_id = group_id
         self._timeout_s = timeout_ms / 1000

@@ -19,7 +19,7 @@ from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupH
 from odradek.protocol.struct import Message
 
 JOIN_EPOCH = 0
-FIRST_VERSION = 1  # first version of both heartbeat requests in which members choose their own ids
+FIRST_VERSION = 1  # first version of both heartbeat requests that lets members choose their own ids
 
 ReportedState = TypeVar("ReportedState")
 Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)
@@ -210,7 +210,7 @@ class Heartbeats(Generic[ReportedState, Answer]):
 
     async def _send_heartbeat(self) -> bool:
         """Sends one heartbeat. Returns False if the next heartbeat should be sent now. Raises RetriableError if this
-        heartbeat should be repeated after a pause, and ClientError if heartbeats must stop."""
+        heartbeat should be retried after a pause, and ClientError if heartbeats must stop."""
         decisions, group_id = self._decisions, self._decisions.group_id
         request, sent_state = decisions.request(), decisions.current_state()
         try:

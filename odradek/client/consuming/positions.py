@@ -1,9 +1,8 @@
-"""The position of a consumer in each of its partitions, and the records that are fetched ahead. This module sends no
-requests.
+"""A consumer's position in each of its partitions, and the records fetched ahead. This module sends no requests.
 
 Each partition's position is looked up first: the group's committed offset, or otherwise the start or the end of the
-partition, depending on the reset policy. Records are then fetched from that position, ahead of the application. When
-the leader of a partition changes, the position is compared with the new leader's log before anything more is fetched
+partition, depending on the reset policy. Records are then fetched from that position, ahead of the application. When a
+partition's leader changes, the position is compared with the new leader's log before anything more is fetched
 (KIP-320).
 """
 

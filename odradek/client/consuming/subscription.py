@@ -1,4 +1,4 @@
-"""The group membership of a consumer, and its commits.
+"""A consumer's group membership and commits.
 
 Partitions change only while the application waits for records. Offsets are committed on demand, at intervals, and
 before partitions are given up.
@@ -111,7 +111,7 @@ class Commits:
         interval_ms: float | None,
         request_timeout_ms: float,
     ) -> None:
-        """Prepares the commits of a consumer. `interval_ms` is the interval of automatic commits, or None to disable
+        """Prepares a consumer's commits. `interval_ms` is the interval of automatic commits, or None to disable
         them."""
         self._offsets = offsets
         self._positions = positions

@@ -16,7 +16,7 @@ PARTITION = "consumer-fetch-manager-metrics"
 
 
 class Polls:
-    """Measures the calls in which the application waits for records."""
+    """Measures the calls that wait for records."""
 
     def __init__(self, group: MetricGroup) -> None:
         self._clock = group.clock

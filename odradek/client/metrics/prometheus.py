@@ -1,4 +1,4 @@
-"""Exports the metrics of clients to prometheus-client, whose registry reads a `ClientCollector` on each scrape.
+"""Exports client metrics to prometheus-client. Its registry reads a `ClientCollector` on each scrape.
 
 Only this module imports prometheus-client. A program without a collector never loads it.
 """

@@ -5,8 +5,7 @@ A client records once per request, response or batch, not once per record. Readi
 read while the event loop records.
 
 Rates, averages and maxima cover the last 30 to 60 seconds, as in Kafka's clients with their default settings
-(`metrics.sample.window.ms`, `metrics.num.samples`): two windows of 30 seconds each, the second of which is the current
-window.
+(`metrics.sample.window.ms`, `metrics.num.samples`): two windows of 30 seconds each, including the current window.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Sensor:
     def record(self, value: float = 1.0, now_s: float | None = None) -> None:
         """Records a value.
 
-        now_s   current time on the clock of the sensor, if the caller has just read it
+        now_s   current time on the sensor's clock, if the caller has just read it
         """
         now_s = self._clock() if now_s is None else now_s
         window = self._window

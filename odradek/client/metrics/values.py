@@ -1,4 +1,4 @@
-"""A metric and its value, as returned by the `metrics()` method of a client."""
+"""A metric and its value, as returned by a client's `metrics()` method."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Metrics:
 
     def value(self, name: str, *, group: str | None = None, **tags: str) -> float:
         """Returns the value of the metric that has this name and exactly these tags in addition to "client-id", such as
-        `topic="orders"`. Write `_` in place of "-" in the name of a tag.
+        `topic="orders"`. Write `_` in place of "-" in tag names.
 
         Raises KeyError if there is no such metric, or if several groups have it.
         """

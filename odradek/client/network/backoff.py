@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from odradek.protocol.api_facts import client_waits
 
-# Fraction by which a delay may be longer or shorter, so that clients that failed together do not retry together.
+# Fraction by which a delay is randomly lengthened or shortened, so that clients that failed together do not retry
+# together.
 JITTER = 0.2
 
 

@@ -1,4 +1,4 @@
-"""The brokers of a cluster, the leaders of its partitions and its coordinators, as reported by any of the brokers."""
+"""The brokers of a cluster, the leaders of its partitions and its coordinators, as reported by any broker."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ class Cluster:
         channel: str = MAIN,
         find_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
     ) -> M:
-        """Sends a request to the coordinator of this key. If the connection is lost, the next call looks the
-        coordinator up again.
+        """Sends a request to this key's coordinator. If the connection is lost, the next call looks the coordinator up
+        again.
 
         find_timeout_ms   how long to search for the coordinator; 0 for a single attempt
         """

@@ -1,5 +1,5 @@
-"""One connection to one broker. Requests are sent in the order of the calls. Responses are matched to requests by
-correlation id."""
+"""One connection to one broker. Requests are sent in call order. Responses are matched to requests by correlation
+id."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LARGEST_CORRELATION_ID = 2**31 - 1
 ERROR_CODE_AT = 4  # position in an ApiVersions response of any version, after the correlation id
 VERSION_OF_THE_FIRST_CLIENTS = 0
 FIRST_VERSION_WITH_SOFTWARE = 3  # first version of ApiVersions that contains the name of the client's software
-# Range of the random fraction of its lifetime after which a session is renewed, as in Kafka's clients.
+# A session is renewed after a random fraction of its lifetime within this range, as in Kafka's clients.
 RENEWED_AFTER = (0.85, 0.95)
 GREETINGS = 2  # number of ApiVersions responses that a broker may send before it closes a connection without a login
 
@@ -74,7 +74,7 @@ def _of_this_software() -> ApiVersionsRequest:
 
 
 class ExpectedBroker(NamedTuple):
-    """The broker to which a connection should lead, according to the cluster's metadata (KIP-1242)."""
+    """The broker that a connection is expected to reach, according to the cluster's metadata (KIP-1242)."""
 
     cluster_id: str
     node_id: int
@@ -209,8 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             await asyncio.shield(self._closed_future)
 
     def version(self, request: type[Message], max_version: int | None = None, min_version: int = 0) -> int:
-        """Returns the version in which to send a request on this connection. Raises ClientError
-        (UNSUPPORTED_VERSION)."""
+        """Returns the version to use for a request on this connection. Raises ClientError (UNSUPPORTED_VERSION)."""
         version = self.versions.newest_version(request, max_version)
         if version is None or version < min_version:
             name, at_least = ApiKey(request.API_KEY).name, f" from {min_version} on" if min_version else ""
@@ -229,8 +228,8 @@ class Connection(asyncio.BufferedProtocol):
         min_version: int = 0,
         timeout_ms: float | None = None,
     ) -> asyncio.Future[M]:
-        """Sends a request in the newest common version and returns a future for the response. Requests are sent in the
-        order of the calls.
+        """Sends a request in the newest common version and returns a future for the response. Requests are sent in call
+        order.
 
         The future fails with a RetriableError if the connection is lost or no response arrives in time.
 

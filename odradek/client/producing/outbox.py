@@ -6,7 +6,7 @@ clock. Its rules:
 
 * A batch gets its sequence when it is first sent, and keeps it, so that the broker recognises a retry.
 * If a batch has to be sent again, nothing else is sent until everything in flight has been answered. Then the batches
-are sent again in order. New batches wait until the repeated batches have been answered, because the broker recognises
+are sent again in order. New batches wait until the retried batches have been answered, because the broker recognises
 only the last five batches.
 * If a batch is too large for the broker, it is sent in halves, which keep its sequences.
 * If the sequences cannot continue, the waiting batches are numbered from 0 in a new producer epoch. Once that epoch is
@@ -36,7 +36,7 @@ SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNK
 
 
 class Gap(Enum):
-    """The reason why the broker refused the sequence of a batch."""
+    """Why the broker refused a batch's sequence number."""
 
     SENT_TOO_EARLY = auto()  # an earlier batch is still missing: send this batch again
     WRITTEN_BEFORE = auto()  # a later batch has been written, so this batch has been written too
@@ -200,7 +200,7 @@ class Outbox:
         return discarded
 
     def classify_gap(self, batch: ProducerBatch) -> Gap:
-        """Determines why the broker refused the sequence of this batch, which is in flight."""
+        """Determines why the broker refused the sequence of this in-flight batch."""
         if batch.order < self._last_written:
             return Gap.WRITTEN_BEFORE
         if batch.base_sequence == self._written_to:

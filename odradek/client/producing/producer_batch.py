@@ -45,7 +45,7 @@ class EncodedRecords(Protocol):
 
 
 class ProducerIdentity(NamedTuple):
-    """The producer id and epoch to which the sequences of a batch belong."""
+    """The producer id and epoch that a batch's sequences belong to."""
 
     producer_id: int
     producer_epoch: int
@@ -193,7 +193,7 @@ class ProducerBatch:
 
     @property
     def end_sequence(self) -> int:
-        """The sequence that follows the sequence of the last record."""
+        """The sequence after that of the last record."""
         return (self.base_sequence + self.record_count) & LARGEST_SEQUENCE
 
     def number(self, identity: ProducerIdentity, base_sequence: int) -> None:

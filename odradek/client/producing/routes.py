@@ -127,7 +127,7 @@ class LeaderRoutes:
 
 
 NO_OFFSET = -1
-FIRST_V2_VERSION = 12  # first version of Produce in which the broker itself adds partitions to the transaction
+FIRST_V2_VERSION = 12  # first version of Produce that makes the broker add partitions to the transaction
 WITH_NAMES = 12  # last version in which requests name topics; later versions use topic ids
 
 
@@ -162,7 +162,7 @@ def answers_by_partition(response: ProduceResponse) -> Mapping[TopicPartition, P
 
 
 def base_offset(answer: PartitionProduceResponse) -> int | None:
-    """Returns the base offset, or None if the broker recognised a repeated batch by its sequence and no longer has its
+    """Returns the base offset, or None if the broker recognised a duplicate batch by its sequence and no longer has its
     offset."""
     return None if answer.base_offset == NO_OFFSET else answer.base_offset
 

@@ -242,8 +242,7 @@ class Sender:
                 self._send_all(connection, outboxes, identity, now)
 
     def _due_at(self, outbox: Outbox) -> float:
-        """Returns the time, in seconds on the loop's clock, at which the oldest waiting batch of the outbox may be
-        sent."""
+        """Returns the time, in seconds on the loop's clock, when the outbox's oldest waiting batch may be sent."""
         head = outbox.waiting[0]
         if head.attempts:
             return outbox.retry_at
@@ -440,8 +439,7 @@ class Sender:
     def _fail(self, batch: ProducerBatch, error: ClientError, topic: str | None = None) -> None:
         """Fails a batch.
 
-        topic   the topic in whose metrics the records are recorded as failed; None if the application has aborted the
-                transaction
+        topic   the topic whose metrics count the records as failed; None if the application has aborted the transaction
         """
         if not batch.is_done:
             if topic is not None:

@@ -1,8 +1,8 @@
-"""Builds the larger requests of a transaction, reduces each response to one error code, and acknowledges records of a
+"""Builds the larger requests of a transaction, reduces each response to one error code, and acknowledges records from a
 share group within a transaction (KIP-1289).
 
-Acknowledgements are sent to the leaders of the partitions, because the leaders hold the acquired records. Either all of
-a request's acknowledgements become pending, or none do. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
+Acknowledgements are sent to the partition leaders, because the leaders hold the acquired records. Either all of a
+request's acknowledgements become pending, or none do. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
 """
 
 from __future__ import annotations

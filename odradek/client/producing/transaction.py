@@ -44,7 +44,7 @@ class Call(Enum):
 
 S, C = ProducerTxnState, Call
 
-# The allowed calls in each state, and the state to which each call leads. A call that timed out or was cancelled can be
+# The allowed calls in each state, and the state that each call leads to. A call that timed out or was cancelled can be
 # repeated.
 NEXT: Mapping[ProducerTxnState, Mapping[Call, ProducerTxnState]] = {
     S.UNINITIALIZED: {C.INIT: S.INITIALIZING},
@@ -81,7 +81,7 @@ class Completion(Enum):
 
 
 def next_state(state: ProducerTxnState, call: Call) -> ProducerTxnState:
-    """Returns the state to which the call leads. Raises IllegalState if the current state does not allow it."""
+    """Returns the state that the call leads to. Raises IllegalState if the current state does not allow it."""
     allowed = NEXT[state].get(call)
     if allowed is None:
         raise IllegalState(f"{call.value} is not allowed in state {state.name}")

@@ -55,7 +55,7 @@ from odradek.protocol.struct import ZERO_UUID, Message
 
 M = TypeVar("M", bound=Message)
 
-TRANSACTION_V2 = 2  # level of transaction.version from which the protocol of KIP-890 part 2 applies
+TRANSACTION_V2 = 2  # lowest transaction.version that uses the KIP-890 part 2 protocol
 # The request versions that transaction.version 2 requires (KIP-890 part 2).
 END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
 TXN_OFFSET_COMMIT_BY_ID = 6  # first version that identifies topics by their ids alone (KIP-1319)
@@ -110,7 +110,7 @@ class TransactionSession:
         self._running_calls = asyncio.Lock()  # prevents a task from sending offsets while another ends the transaction
 
     def enter(self, call: Call) -> None:
-        """Changes to the state to which the call leads. If the call is not allowed, raises the pending error, or
+        """Changes to the state that the call leads to. If the call is not allowed, raises the pending error, or
         IllegalState if no error is pending."""
         try:
             self.state = next_state(self.state, call)
@@ -434,7 +434,7 @@ class TransactionSession:
             self.on_failure(Verdict.FATAL, _needs_version_2())
 
     async def _follow_the_cluster(self, *, is_sure: bool) -> None:
-        """Chooses the protocol of the next transaction, because transaction.version may have changed.
+        """Chooses the next transaction's protocol, because transaction.version may have changed.
 
         is_sure   True if the last response shows that the version is 2. The features are then requested only if they
                   are stale.

@@ -106,8 +106,8 @@ class SchemaRegistryClient:
         return self._texts[schema_id]
 
     def resolved(self, text: SchemaText) -> Sequence[tuple[Reference, str]]:
-        """Returns all schemas to which a schema refers, directly or indirectly, with the references to them. A schema
-        comes after the schemas to which it refers.
+        """Returns all schemas that a schema refers to, directly or indirectly, with the references to them. A schema
+        comes after the schemas that it refers to.
 
         Raises SchemaRegistryError if a schema cannot be read, refers to itself, or has too many references.
         """

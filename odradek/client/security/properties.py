@@ -36,8 +36,8 @@ class UnsecuredTokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file of a `file:` URL. Every
-    login requests or reads the token again."""
+    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file that a `file:` URL
+    names. Every login requests or reads the token again."""
 
     url: str
     client_id: str = ""
@@ -72,8 +72,8 @@ def _encoded(value: Mapping[str, object]) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-# Properties whose values are the same in this client, with the names of this client's settings. Java's names come
-# first, followed by librdkafka's names.
+# Properties whose values need no conversion, mapped to the names of this client's settings. Java's names come first,
+# followed by librdkafka's names.
 _UNCONVERTED: Mapping[str, str] = {
     "ssl.truststore.location": "ssl_cafile",
     "ssl.truststore.password": "ssl_capassword",

@@ -1,13 +1,12 @@
 """The records that a member has acquired at one broker, as ranges of offsets, and their acknowledgements.
 
-A range has one byte per offset. The byte is either the acknowledge type to send for the offset, or a state in which
-nothing has to be sent. A range of any length is therefore a single object, and acknowledgements are built from runs of
-bytes.
+A range has one byte per offset. The byte is either the acknowledge type to send for the offset, or a state that
+requires nothing to be sent. A range of any length is therefore a single object, and acknowledgements are built from
+runs of bytes.
 
-The response to a ShareFetch contains whole batches of the log, and therefore also records that other members have
-acquired. Acquired offsets without a record for the application (removed by compaction, or control records) are gaps,
-which the member acknowledges without the application. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7),
-#s6-3 (Z16).
+The response to a ShareFetch contains entire log batches, and therefore also records that other members have acquired.
+Acquired offsets without a record for the application (removed by compaction, or control records) are gaps, which the
+member acknowledges without the application. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7), #s6-3 (Z16).
 """
 
 from __future__ import annotations
@@ -214,8 +213,8 @@ class Acquisitions:
             )
 
     def _overlaps(self, given: Acknowledgements) -> Iterator[tuple[TopicPartition, AcquiredRange, int, int]]:
-        """Yields the parts of acquired ranges that the given ranges cover, as indexes into the types of each acquired
-        range."""
+        """Yields the parts of acquired ranges that the given ranges cover, as indexes into each acquired range's
+        types."""
         for partition, ranges in given.items():
             for each in self._ranges.get(partition, ()):
                 end = each.first_offset + len(each.types)

@@ -44,7 +44,7 @@ TRANSIENT_ERRORS = SESSION_LOST_ERRORS | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_E
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgementOutcome:
-    """The outcome of the acknowledgements of one partition. `error` is None if the broker has stored them."""
+    """The outcome of one partition's acknowledgements. `error` is None if the broker has stored them."""
 
     partition: TopicPartition
     ranges: list[tuple[int, int]]

@@ -20,7 +20,7 @@ from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupH
 from odradek.protocol.topic_partition import TopicIdPartition
 
 LEAVE_EPOCH = -1
-# The coordinator initialises the state of new partitions after the first heartbeat, and assigns them about a second
+# The coordinator initialises the state of new partitions after the first heartbeat and assigns them about a second
 # later. Until a member has an assignment, it sends heartbeats more often than required.
 FIRST_INTERVAL_MS = 1_000
 MAX_EARLY_HEARTBEATS = 10

@@ -92,7 +92,7 @@ Sendings = Mapping[TopicIdPartition, SentAcknowledgements]
 
 
 class AcquireMode(Enum):
-    """The acquire mode (`share.acquire.mode`, KIP-1206): acquire whole batches of the log, or never more records than
+    """The acquire mode (`share.acquire.mode`, KIP-1206): acquire entire log batches, or never more records than
     requested."""
 
     BATCH_OPTIMIZED = 0

@@ -108,7 +108,7 @@ _shared: BackgroundLoop | None = None
 
 
 def background_loop() -> BackgroundLoop:
-    """Returns the loop of this process. The first call starts it."""
+    """Returns this process's loop. The first call starts it."""
     global _shared
     with _lock:
         if _shared is None:
@@ -142,7 +142,7 @@ class Blocking(ABC, Generic[A]):
 
     def __init__(self, make: Callable[[], A]) -> None:
         self._background = background_loop()
-        # Functions that the thread of the current call must run.
+        # Functions to be run by the thread that made the current call.
         self._thread_calls: SimpleQueue[ThreadCall | None] | None = None
         self._client = self._wait(partial(run_in_coroutine, make))
 

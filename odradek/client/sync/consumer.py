@@ -63,7 +63,7 @@ class Consumer(Blocking[consumer.Consumer]):
         on_revoked    called before partitions are given up; the place to commit offsets or to abort a transaction
         on_lost       called if other members already own the partitions; defaults to `on_revoked`
 
-        The callbacks run during calls that return records, in the thread of the call. They may call this consumer.
+        The callbacks run during calls that return records, in the calling thread. They may call this consumer.
 
         Raises IllegalState without `group_id`, after `assign`, and for a pattern with the classic protocol. Raises
         TypeError if `topics` is a single string.
@@ -104,8 +104,8 @@ class Consumer(Blocking[consumer.Consumer]):
     group_metadata = on_the_loop(consumer.Consumer.group_metadata)
 
     def _in_the_thread(self, callback: OnRebalance | None) -> AsyncOnRebalance | None:
-        """Returns a coroutine function that runs `callback` in the thread of the current call, waits for it, and raises
-        its error. Returns None if `callback` is None."""
+        """Returns a coroutine function that runs `callback` in the thread that made the current call, waits for it, and
+        raises its error. Returns None if `callback` is None."""
         if callback is None:
             return None
 
@@ -132,7 +132,7 @@ class Consumer(Blocking[consumer.Consumer]):
 
 
 class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
-    """Receives records of a share group in a program without an event loop. `odradek.client.ShareConsumer` describes
+    """Receives records from a share group in a program without an event loop. `odradek.client.ShareConsumer` describes
     the settings.
 
         with ShareConsumer("jobs", bootstrap_servers="localhost:9092", group_id="workers") as consumer:
@@ -140,8 +140,8 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
                 ...
 
     A consumer must be started before use and closed afterwards, preferably with `with`. It sends heartbeats in the
-    background. `on_acknowledged` runs in the thread of the event loop, and must not call this consumer. Only one thread
-    at a time may use the consumer, except for `share_group_metadata`, which is thread-safe.
+    background. `on_acknowledged` runs in the event loop's thread and must not call this consumer. Only one thread at a
+    time may use the consumer, except for `share_group_metadata`, which is thread-safe.
     """
 
     @with_parameters_of(share_consumer.ShareConsumer)

@@ -29,7 +29,7 @@ class SegmentFile:
     """A log file, as it was when the directory was listed.
 
     size_bytes   limit for reading, because the log of a running broker continues to grow
-    inode        inode number, from which readers detect that compaction has replaced the file
+    inode        inode number, by which readers detect that compaction has replaced the file
     is_active    whether this is the last segment, whose end may be torn or preallocated
     """
 
@@ -50,8 +50,8 @@ def segments_of(directory: Path) -> list[SegmentFile]:
     """Returns the segments in ascending order; the last one is the active segment. Leaves out files that a broker would
     remove at its next start.
 
-    A finished `.swap` file replaces the segments from which it was created, because some of these segments may already
-    be gone. Raises FileNotFoundError if the directory disappears.
+    A finished `.swap` file replaces the segments that it was created from, because some of them may already be gone.
+    Raises FileNotFoundError if the directory disappears.
     """
     for _ in range(_ATTEMPTS):
         try:

@@ -1,5 +1,5 @@
-"""Surveys a partition in one pass over its batch headers. Finds its bounds, its aborted transactions, and positions at
-which a reader can begin.
+"""Surveys a partition in one pass over its batch headers. Finds its bounds, its aborted transactions, and positions
+where a reader can begin.
 
 The result describes the log at one moment. It stays correct for offsets below `end_offset`, even if a broker continues
 to write.
@@ -27,7 +27,7 @@ from odradek.protocol.batch_header import NO_TIMESTAMP
 
 
 class BatchPlace(NamedTuple):
-    """The position of a batch, from which a reader can begin."""
+    """The position of a batch where a reader can begin."""
 
     offset: int
     base_offset: int  # base offset of the segment that contains the batch

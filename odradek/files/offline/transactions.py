@@ -1,9 +1,9 @@
-"""Determines the transactions of a partition from its batches. Does no I/O. Callers pass the batch headers and control
+"""Determines a partition's transactions from its batches. Does no I/O. Callers pass the batch headers and control
 batches in the order of the log.
 
-A transaction begins with a transactional batch of a producer that has no open transaction, and ends with a marker of
-that producer. A read_committed consumer sees no aborted transaction, and nothing at or above the last stable offset,
-which is the first offset of the oldest open transaction. Source: docs/spec/transactions.md#s4-9.
+A transaction begins with a transactional batch of a producer that has no open transaction, and ends with that
+producer's marker. A read_committed consumer sees no aborted transaction, and nothing at or above the last stable
+offset, which is the first offset of the oldest open transaction. Source: docs/spec/transactions.md#s4-9.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     next offset      first offset that has not been considered yet; equal to the start offset if nothing is tracked
 
 A range that was acquired in one step is a `TrackedBatch` with one `Span`. Spans are split when their offsets get
-different states, and are never joined again. Therefore, 500 records that are acquired and acknowledged together need
+different states, and are never joined again. For example, 500 records that are acquired and acknowledged together need
 only one batch and one span. Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
 """
 
@@ -54,7 +54,7 @@ class Limits(NamedTuple):
 
     @property
     def throttled_from(self) -> int:
-        """The delivery count at which records begin to be delivered in ever smaller batches."""
+        """The delivery count from which records are delivered in ever smaller batches."""
         return max(2, (self.delivery_count_limit + 1) // 2)
 
     @property
@@ -243,8 +243,8 @@ class InFlight:
 
     @property
     def next_fetch_offset(self) -> int:
-        """The offset from which the next acquisition reads the log: the first offset that is available or has not been
-        considered yet."""
+        """The offset at which the next acquisition starts reading the log: the first offset that is available or has
+        not been considered yet."""
         if not self._maybe_available:
             return self.next_offset
         gap_start = self.gap_start

@@ -1,4 +1,4 @@
-"""The TX_PENDING records of a share partition, whose acknowledgements are pending in a transaction (KIP-1289).
+"""The TX_PENDING records of a share partition. Their acknowledgements are pending in a transaction (KIP-1289).
 
 A request is checked in all of its partitions (`require_acquired`) before any partition is changed (`acknowledge`). A
 transaction marker ends the pending acknowledgements (`apply_marker`). Acquisition locks are not suspended. If a lock
@@ -88,7 +88,7 @@ class PendingRecords:
 
     def __init__(self, flight: InFlight) -> None:
         self._flight = flight
-        # Markers for ranges whose state writes were still unanswered when the marker arrived.
+        # Markers that arrived while the state writes for their ranges were still unanswered.
         self._missed: list[TransactionEnd] = []
         self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements in this share partition
         self.lock_expired_count = 0

@@ -50,7 +50,7 @@ class ShareSession:
         self.must_list: set[TopicIdPartition] = set()
 
     def in_turn(self) -> list[TopicIdPartition]:
-        """Returns the partitions of the session, rotated so that each request begins with a different partition."""
+        """Returns the session's partitions, rotated so that each request begins with a different partition."""
         partitions = list(self.partitions)
         start = self.epoch % len(partitions) if partitions else 0
         return partitions[start:] + partitions[:start]

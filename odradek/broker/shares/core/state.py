@@ -109,7 +109,7 @@ class PendingCount(NamedTuple):
 
 
 class PendingRange(NamedTuple):
-    """An inclusive range of offsets whose acknowledgement waits for a transaction marker.
+    """An inclusive range of offsets whose acknowledgement is waiting for a transaction marker.
 
     ack_type          ACCEPT, REJECT or DEAD_LETTER
     member_id         the member that had acquired the offsets; `member_epoch` is its epoch

@@ -283,7 +283,7 @@ class StateCore:
         }
 
     def prunes_ms(self, first_record_offset: int, next_record_offset: int) -> int | None:
-        """Returns the earliest time at which pruning will have something to do. Returns 0 if there is something to do
+        """Returns the earliest time at which there will be something to prune. Returns 0 if there is something to do
         now, and None if there never will be.
 
         first_record_offset, next_record_offset  the bounds of the log
@@ -365,8 +365,8 @@ class StateCore:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _entries_of(self, producer_id: int) -> list[StateEntry]:
-        """Returns the entries in which this producer has pending acknowledgements. Entries that no longer have any are
-        removed from the index."""
+        """Returns the entries in which this producer has pending acknowledgements. Entries that no longer have any
+        pending acknowledgements are removed from the index."""
         found = []
         for key in list(self._pending_by.get(producer_id, ())):
             entry = self._entries.get(key)

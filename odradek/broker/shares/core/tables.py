@@ -11,8 +11,8 @@ more than the state:
                                                    acknowledgements get INVALID_REQUEST or INVALID_RECORD_STATE
                                                    (#s3-4, rows 3 and 4)
 
-TX_PENDING (KIP-1289) means that an acknowledgement waits for the end of a transaction. ARCHIVING (KIP-1191) means that
-a record must be copied to the dead-letter queue of its group; it becomes ARCHIVED once copying has finished.
+TX_PENDING (KIP-1289) means that an acknowledgement is waiting for the end of a transaction. ARCHIVING (KIP-1191) means
+that a record must be copied to its group's dead-letter queue; it becomes ARCHIVED once copying has finished.
 
 Source: docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8, docs/spec/dead-letter-queues.md#s2.
 """
@@ -64,7 +64,7 @@ class Event(Enum):
     SESSION_ENDED = auto()  # the member closed the session, or its connection was lost
     DATA_GONE = auto()  # retention moved the log start offset past the record, or compaction removed it
     TXN_ABORTED = auto()  # a read_committed group found that the record belongs to an aborted transaction
-    TXN_ACKNOWLEDGE = auto()  # the member accepted or rejected the record in a transaction of its producer
+    TXN_ACKNOWLEDGE = auto()  # the member accepted or rejected the record in its producer's transaction
     COMMIT_MARKER = auto()  # the transaction in which the record is pending was committed
     ABORT_MARKER = auto()
     COPIED = auto()  # copying the record to the group's dead-letter queue succeeded or failed permanently

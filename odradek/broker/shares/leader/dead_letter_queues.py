@@ -3,7 +3,7 @@
 
     leader: stored as ARCHIVING → here: read, write into the queue → leader: stored as ARCHIVED
 
-Copies are best effort. If a copy cannot be written, the record becomes ARCHIVED without a copy, and is counted and
+Copies are best effort. If a copy cannot be written, the record becomes ARCHIVED without a copy and is counted and
 logged. If the broker crashes between the two stored states, the copy may be written twice, because the next leader
 finds the records still ARCHIVING. No request waits for a copy. Share partitions take turns, and each turn copies at
 most `RECORDS_PER_TURN` records, so that a large number of rejected records does not delay clients. Source:
@@ -283,7 +283,7 @@ class DeadLetterQueues:
         contents = NOTHING_READ
         copies: list[NewRecord] = []
         for letter in letters:
-            # The records of a whole tracked batch are read together, so none of them is read if the first has been
+            # The records of a whole tracked batch are read together, so none of them are read if the first has been
             # deleted.
             is_below_log_start = letter.is_whole and letter.first_offset < copying.partition.log.log_start_offset
             for offset in range(letter.first_offset, letter.last_offset + 1):

@@ -29,8 +29,8 @@ Refusals = Mapping[Pair, KafkaError]
 
 
 async def initialize_state(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals:
-    """Initialises the share state of the requested partitions, and records the initialised partitions in the group.
-    Returns the errors by partition."""
+    """Initialises the share state of the requested partitions and records those partitions in the group. Returns the
+    errors by partition."""
     pairs = list(request.start_offsets)
     persister = broker.shares.persister
     replies: list[Deferred[bool]] = []
@@ -65,8 +65,8 @@ async def _initialize_if_missing(
 
 
 async def delete_state(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals:
-    """Deletes the share state of these partitions, and records in the group which topics have no state left. Returns
-    the errors by partition."""
+    """Deletes the share state of these partitions and records in the group which topics' state has been deleted.
+    Returns the errors by partition."""
     pairs = pairs_of(partitions)
     replies = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
     refusals = await _refusals(pairs, replies)

@@ -13,7 +13,7 @@ from odradek.protocol.struct import Buffer
 
 
 class LogBatch(NamedTuple):
-    """A log batch. `chunk` is the index of its chunk in the read result; `start` and `end` are the batch's position in
+    """A log batch. `chunk` is the index of the chunk that contains it; `start` and `end` are the batch's position in
     the chunk."""
 
     first_offset: int

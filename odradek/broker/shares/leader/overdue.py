@@ -1,4 +1,4 @@
-"""Ends transactions that hold records whose acquisition locks have expired.
+"""Ends transactions holding records whose acquisition locks have expired.
 
 If such records were delivered again immediately, the transaction might still commit, and its output would become
 visible even though the records are processed again. The transaction coordinator therefore aborts the transaction as if

@@ -378,7 +378,7 @@ class _LogRead:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether segments have changed during `read_from_disk`, so that the read must be repeated.
+        """Whether segments have changed during `read_from_disk`, in which case the read must be repeated.
 
         Compaction removes the records of aborted transactions together with the list of these transactions. If a
         compaction runs during the read, the bytes may still contain the records although the list no longer contains

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NOT_ATTEMPTED: Final = AcknowledgeResult(
     ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing became pending, because another partition was refused."
 )
-# Errors of state writes that cause the whole request to be refused, because its transaction has ended or is sealed.
+# State write errors that cause the entire request to be refused because its transaction has ended or is sealed.
 OF_THE_TRANSACTION: Final = frozenset(
     {
         ErrorCode.INVALID_TXN_STATE,
@@ -63,7 +63,7 @@ async def acknowledge_in_transaction(requested: Acknowledgements, who: Acknowled
 
     requested  at least one acknowledgement for each partition; all checks that need no coordinator must have been made
 
-    Raises KafkaError if the whole request is refused.
+    Raises KafkaError if the entire request is refused.
     """
     require_member(who, broker)
     refused = await load_partitions(requested, who, broker)
