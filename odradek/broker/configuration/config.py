@@ -99,8 +99,9 @@ class BrokerConfig(BrokerSettings):
         self._set_attributes()
 
     def of_node(self, node_id: int, recorded: Mapping[str, str], rules: KafkaRules = NEWEST) -> "BrokerConfig":
-        """Returns the settings of another node in the same process, for DescribeConfigs. They differ from this node's
-        settings only in the node id and in `recorded`, the settings that AlterConfigs has set for the other node."""
+        """Returns another node's settings for DescribeConfigs. The node runs in the same process. They differ from this
+        node's settings only in the node id and in `recorded`, the settings that AlterConfigs has set for the other
+        node."""
         other = copy(self)
         other.given_settings = {**self.given_settings, "node.id": str(node_id), "broker.id": str(node_id)}
         other.set_dynamic(self.recorded_defaults, recorded, rules)
@@ -140,8 +141,8 @@ class BrokerConfig(BrokerSettings):
         return defaults
 
     def log_config(self, topic_overrides: Mapping[str, str], rules: KafkaRules = NEWEST) -> "LogConfig":
-        """Returns the configuration of a topic's logs. `topic_overrides` take precedence over the broker's settings.
-        Overrides that cannot be parsed, or that the emulated release does not have, are ignored."""
+        """Returns a topic's log configuration. `topic_overrides` take precedence over the broker's settings. Overrides
+        that cannot be parsed, or that the emulated release does not have, are ignored."""
         from odradek.broker.configuration.topic_log_config import known_overrides, log_config
 
         if self._topic_defaults is None:
@@ -155,7 +156,7 @@ class BrokerConfig(BrokerSettings):
         return self._log_config
 
     def current_text(self, name: str, changed: Mapping[str, str | None] | None = None) -> str | None:
-        """Returns the value of a setting as text, or None if it is unset and has no default.
+        """Returns a setting's value as text, or None if it is unset and has no default.
 
         changed: changes to this broker's own settings that AlterConfigs is about to make; None removes a setting
         """
@@ -255,7 +256,7 @@ def configure(
 
 
 def _with_similar(name: str) -> str:
-    """Returns the name of an unknown setting, followed by the most similar known name if one is similar enough."""
+    """Returns an unknown setting's name, followed by the most similar known name if one is similar enough."""
     from difflib import get_close_matches  # imported here because only misspelt names need it
 
     similar = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.8)

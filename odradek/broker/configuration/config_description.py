@@ -1,7 +1,7 @@
 """Describes settings as DescribeConfigs and CreateTopics return them: the value, its source, and its synonyms.
 
 This module has no side effects. It only reads a BrokerConfig and the settings that the metadata image holds for a
-resource. The sources, their order and the choice of synonyms match the observed behaviour of Kafka 4.3.1, including its
+resource. The sources, their order and the choice of synonyms match Kafka 4.3.1's observed behaviour, including its
 quirks (see `_visible_synonyms`).
 """
 
@@ -87,8 +87,8 @@ def describe_topic(
 def effective_topic_settings(
     config: BrokerConfig, overrides: Mapping[str, str], rules: KafkaRules = NEWEST
 ) -> list[DescribedConfig]:
-    """Returns the settings of a topic as CreateTopics describes them. Each setting includes the source of its value but
-    no synonyms. The topic's own values are exactly as the client sent them."""
+    """Returns a topic's settings as CreateTopics describes them. Each setting includes the source of its value but no
+    synonyms. The topic's own values are exactly as the client sent them."""
     defaults = config.topic_defaults()
     described = []
     for setting in _shown_of_topic(overrides, rules):

@@ -142,7 +142,7 @@ def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
 def uncreatable(value_of: Callable[[str], int], brokers: int) -> Iterator[Contradiction]:
     """Finds settings that would make it impossible to create an internal topic.
 
-    value_of: returns the value of a broker setting by the setting's name
+    value_of: returns a broker setting's value, given the setting's name
     """
     for name, (allowed, reason) in creatable(brokers).items():
         value = value_of(name)

@@ -23,7 +23,7 @@ SASL_PROTOCOLS = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 
 
 def setting_named(name: str) -> Setting | None:
-    """Returns the definition of a setting, or None if the setting is unknown. The name may have a listener's prefix."""
+    """Returns a setting's definition, or None if the setting is unknown. The name may have a listener's prefix."""
     setting = BROKER_SETTINGS.get(name)
     if setting is None and name.startswith(PREFIX):
         _, _, rest = name.removeprefix(PREFIX).partition(".")
@@ -47,8 +47,8 @@ class ListenerSettings:
     current_text: Callable[[str], str | None]
 
     def name(self, setting: str, mechanism: str | None = None) -> str:
-        """Returns the most specific name under which the setting has a value: with the prefix of the mechanism, with
-        the prefix of the listener, or without a prefix."""
+        """Returns the most specific name under which the setting has a value: with the mechanism's prefix, with the
+        listener's prefix, or without a prefix."""
         for prefixed in self._prefixed(setting, mechanism):
             if self.current_text(prefixed) is not None:
                 return prefixed

@@ -28,7 +28,7 @@ def is_loopback(host: str) -> bool:
 
 
 class PublishedAddress(NamedTuple):
-    """The address of a listener as clients outside the container see it. If `port` is None, the listener's own port
+    """A listener's address as seen by clients outside the container. If `port` is None, the listener's own port
     applies."""
 
     host: str

@@ -221,7 +221,7 @@ Rule: TypeAlias = ValueRule | None
 
 class SettingRow(Generic[T]):
     """A descriptor that forms a row in a class of settings. The setting is named after the attribute, with `.` instead
-    of `_`. The value of the attribute is a `T`."""
+    of `_`. The attribute's value is a `T`."""
 
     __slots__ = ("setting",)
 

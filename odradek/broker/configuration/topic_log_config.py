@@ -17,8 +17,7 @@ NAMES: tuple[tuple[str, str], ...] = tuple(
 
 
 def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], producer_id_expiration_ms: int) -> LogConfig:
-    """Returns the configuration of a topic's logs. `overrides` take precedence over `defaults`, which contain every
-    setting."""
+    """Returns a topic's log configuration. `overrides` take precedence over `defaults`, which contain every setting."""
     fields: dict[str, object] = {}
     for name, attribute in NAMES:
         value = _value(name, defaults[name], overrides.get(name))
@@ -36,7 +35,7 @@ def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], produc
 
 
 def known_overrides(overrides: Mapping[str, str], rules: KafkaRules) -> Mapping[str, str]:
-    """Returns the settings of a topic that exist in the emulated release."""
+    """Returns those of a topic's settings that exist in the emulated release."""
     if all(is_known(name, TOPIC_SETTINGS, rules) for name in overrides):
         return overrides
     return {name: text for name, text in overrides.items() if is_known(name, TOPIC_SETTINGS, rules)}

@@ -331,7 +331,7 @@ def broker_setting_of(setting: Setting) -> str:
     return setting.synonyms[0] if setting.synonyms else f"group.{setting.name}"
 
 
-BrokerSetting = Callable[[str], str | None]  # returns the current value of a broker setting as text
+BrokerSetting = Callable[[str], str | None]  # returns a broker setting's current value as text
 
 
 def limit_name(name: str, bound: str) -> str | None:
@@ -343,7 +343,7 @@ def limit_name(name: str, bound: str) -> str | None:
 
 
 def limit(name: str, broker_setting: BrokerSetting) -> int:
-    """Returns the value of a limit. `name` is a name returned by `limit_name`."""
+    """Returns a limit's value. `name` is a name returned by `limit_name`."""
     value = BROKER_SETTINGS[name].parse(broker_setting(name))
     assert isinstance(value, int)
     return value

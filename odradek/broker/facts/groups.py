@@ -27,7 +27,7 @@ CLASSIC_VERSION = 6  # DescribeGroups version used to describe classic groups
 
 class MemberFacts(NamedTuple):
     """A group member. `epoch` is None for a member of a classic group. `instance` is None unless the member is static.
-    For a member of a streams group, `partitions` contains its tasks."""
+    For a streams group member, `partitions` contains its tasks."""
 
     id: str
     client: str
@@ -108,7 +108,7 @@ def _member(
 
 
 def _streams_member(each: StreamsMember) -> MemberFacts:
-    """Converts a member of a streams group. A task is written as its subtopology and partition, such as `0_2`."""
+    """Converts a streams group member. A task is written as its subtopology and partition, such as `0_2`."""
     owned = [
         f"{tasks.subtopology_id}_{partition}{role}"
         for listed, role in ((each.assignment.active_tasks, ""), (each.assignment.standby_tasks, " (standby)"))
@@ -119,9 +119,7 @@ def _streams_member(each: StreamsMember) -> MemberFacts:
 
 
 def decode_assignment(assignment: bytes) -> list[tuple[str, list[int]]]:
-    """Decodes the assignment of a consumer in a classic group. Returns an empty list for members that use another
-    protocol.
-    """
+    """Decodes a classic group consumer's assignment. Returns an empty list for members that use another protocol."""
     if len(assignment) < VERSION.size:
         return []
     version = min(VERSION.unpack_from(assignment)[0], ConsumerProtocolAssignment.MAX_VERSION)

@@ -72,8 +72,8 @@ def stored_ranges(stored: StoredState) -> Iterator[RecordRange]:
 
 
 class SharePartitionFacts(NamedTuple):
-    """The records of a share partition in ascending order. All records before `start_offset` are acknowledged or
-    archived. Records outside all ranges are available and have never been delivered."""
+    """A share partition's records in ascending order. All records before `start_offset` are acknowledged or archived.
+    Records outside all ranges are available and have never been delivered."""
 
     key: SharePartitionKey
     start_offset: int
@@ -113,7 +113,7 @@ def share_partition(broker: Broker, key: SharePartitionKey) -> SharePartitionFac
 
 
 def facts_in_memory(live: LiveSharePartition) -> SharePartitionFacts:
-    """Returns the records of a share partition that its leader has loaded."""
+    """Returns the records of a share partition that is loaded by its leader."""
     flight = live.core.flight
     ranges = [
         RecordRange(
@@ -143,6 +143,5 @@ def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts 
 
 
 def stored_states(broker: Broker) -> Sequence[Shard[StateCore]]:
-    """Returns the shards of the share coordinator, or an empty sequence if the share coordinator has never been
-    used."""
+    """Returns the share coordinator's shards, or an empty sequence if the share coordinator has never been used."""
     return list(broker.share_coordinator.shards) if broker.has_started("share_coordinator") else ()

@@ -47,7 +47,7 @@ class SubtopologyFacts(NamedTuple):
 
 
 class TaskOwner(NamedTuple):
-    """A member of a streams group with its tasks. A task is written as its subtopology and partition, such as `0_2`."""
+    """A streams group member with its tasks. A task is written as its subtopology and partition, such as `0_2`."""
 
     id: str
     client: str
@@ -75,7 +75,7 @@ class StreamsFacts(NamedTuple):
 
 
 def streams_facts(name: str, core: GroupCore, image: MetadataImage) -> StreamsFacts:
-    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND if the group does not exist or has another
+    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND if the group does not exist or is of another
     type."""
     found = core.describe_streams_group(name, includes_description=True)
     topology = found.topology

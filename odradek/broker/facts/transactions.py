@@ -35,8 +35,8 @@ def transactions(broker: Broker) -> Iterator[TransactionFacts]:
 
 
 def transaction(broker: Broker, transactional_id: str) -> TransactionFacts | None:
-    """Returns the latest transaction of a transactional id, or None if the id is unknown. Raises KafkaError while the
-    id's coordinator is loading."""
+    """Returns a transactional id's latest transaction, or None if the id is unknown. Raises KafkaError while the id's
+    coordinator is loading."""
     if not broker.has_started("transactions"):
         return None
     try:

@@ -52,7 +52,8 @@ class Replicas:
         return min(end, self.end_offsets.get((partition.topic, partition.index, node_id), end))
 
     def preferred_replica(self, rack: str, partition: Partition, fetch_offset: int) -> int | None:
-        """Returns the id of the follower that a consumer in this rack should read from, or None for the leader.
+        """Returns the id of the follower that a consumer in this rack should read from, or None to read from the
+        leader.
 
         A consumer in the leader's rack reads from the leader. A follower qualifies if it is in the rack and its log
         contains the fetch offset. If several followers qualify, the one with the highest log end offset is chosen.

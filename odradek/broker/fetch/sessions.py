@@ -85,7 +85,8 @@ class FetchPartition:
 
     @property
     def size_bytes(self) -> int:
-        """Upper bound on the memory used by this partition. Partitions of the same topic may share the topic's name."""
+        """Upper bound on the memory that this partition uses. Partitions of the same topic may share the topic's
+        name."""
         return PARTITION_BYTES + getsizeof(self.topic)
 
     def update(self, requested: "FetchPartition") -> None:
@@ -97,7 +98,7 @@ class FetchPartition:
 
 
 class AnsweredPartition(Protocol):
-    """The parts of a partition's answer that a session needs."""
+    """The part of a partition's answer that a session needs."""
 
     @property
     def error_code(self) -> int: ...

@@ -1,8 +1,8 @@
 """Decides which requests to the HTTP port are answered. This module has no side effects.
 
     configuration                                  answered requests
-    odradek.http.token is set                      requests from any address with the token; below the path of a test
-                                                   cluster, the token of that cluster is sufficient
+    odradek.http.token is set                      requests from any address with the token; below a test cluster's
+                                                   path, that cluster's token is sufficient
     no token; TLS requires client certificates     all requests, since every client has presented a certificate
     otherwise, on the loopback interface           all requests from this machine
     otherwise, on another interface                health checks only
@@ -77,8 +77,8 @@ def has_token(tokens: Sequence[str], authorization: str) -> bool:
 
 
 def is_login(tokens: Sequence[str], authorization: str) -> bool:
-    """Returns whether the Authorization header contains the name and password of a user. Returns False if the password
-    is one of the tokens."""
+    """Returns whether the Authorization header contains a user's name and password. Returns False if the password is
+    one of the tokens."""
     return authorization.strip().lower().startswith("basic ") and not has_token(tokens, authorization)
 
 

@@ -56,7 +56,7 @@ COUNTED = {  # names of Kafka's group metrics, without the suffix `-count`
 }
 RUNNING = 3  # Kafka's number for the broker state RUNNING
 
-# Maps each quota key to the type of Kafka's MBean, the name of the rate metric, and the help text of the rate metric.
+# Maps each quota key to the type of Kafka's MBean and the name and help text of the rate metric.
 QUOTAS = {
     "producer_byte_rate": ("produce", "byte_rate", "Bytes of Produce requests per second"),
     "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of responses to Fetch requests per second"),

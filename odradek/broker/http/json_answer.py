@@ -1,5 +1,5 @@
-"""Builds the JSON responses of the HTTP server. Each response ends with a newline, so that the shell prompt is on its
-own line after curl."""
+"""Builds the HTTP server's JSON responses. Each response ends with a newline, so that the shell prompt is on its own
+line after curl."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def listen(
         connection.context = certificates.tls_of(HTTP_LISTENER).context
 
     loaded = certificates.tls_of(HTTP_LISTENER)
-    # The TLS context of a running server cannot be replaced. Instead, each handshake calls `newest`, so that new
-    # connections use renewed certificates.
+    # A running server's TLS context cannot be replaced. Instead, each handshake calls `newest`, so that new connections
+    # use renewed certificates.
     loaded.context.sni_callback = newest
     return ControlListener(broker, traffic, bound, loaded, add_routes)

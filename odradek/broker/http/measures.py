@@ -211,8 +211,8 @@ class DeadLetterMeasure(NamedTuple):
 class ShareMeasure(NamedTuple):
     """Measures of acknowledgements in transactions (KIP-1289), and of dead-letter queues (KIP-1191).
 
-    txn_pending       number of records whose acknowledgement waits for the end of a transaction, according to the share
-                      coordinator; None if the coordinator is not loaded
+    txn_pending       number of records whose acknowledgement is waiting for a transaction to end, according to the
+                      share coordinator; None if the coordinator is not loaded
     txn_lock_expired  number of pending records that have become available again since the process started, because
                       their lock expired
     pending           pending records by share partition and transaction; at most `MAX_PENDING` rows

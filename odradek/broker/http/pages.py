@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Readiness(NamedTuple):
-    """The readiness of the broker.
+    """The broker's readiness.
 
     waiting_for  internal topics that have an offline partition, or whose coordinators are not loaded
     offline      partitions that cannot be used

@@ -192,7 +192,7 @@ class ClusterMetadata:
         dynamic values.
 
         later           runs an action in another turn of the loop
-        first_levels    the feature levels of a new directory
+        first_levels    a new directory's feature levels
         rules           the rules of the emulated release, which determine where a new directory stores these levels
         placed          called with each decision before it is recorded; returns the decision to record instead
         stores_pending  returns whether stored acknowledgements are pending in transactions; only called if an earlier

@@ -2,7 +2,7 @@
 and messages.
 
 A change maps the names of settings to new values. The value None removes a setting. Only settings whose value changes
-are recorded. Source: the responses of Kafka 4.3.1 to the requests of tests/spec.
+are recorded. Source: Kafka 4.3.1's responses to the requests in tests/spec.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _alter(
 
 
 def _resource(resource: ResourceChanges, node_id: int, is_incremental: bool) -> ConfigResource:
-    """Returns the key of the resource in the request. Raises INVALID_REQUEST."""
+    """Returns the requested resource's key. Raises INVALID_REQUEST."""
     name = resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC.value:
@@ -152,7 +152,7 @@ def _resource(resource: ResourceChanges, node_id: int, is_incremental: bool) -> 
 
 
 def this_node(name: str, node_id: int, what: str) -> int:
-    """Returns the node id in `name`. Raises INVALID_REQUEST unless it is the id of this node. `what` selects the error
+    """Returns the node id in `name`. Raises INVALID_REQUEST unless it is this node's id. `what` selects the error
     message."""
     try:
         number = int(name)
@@ -194,7 +194,7 @@ def _list_with(
     change is applied to its default.
 
     As in Kafka, only settings of brokers and topics can be changed in this way, because Kafka's controller does not
-    know the types of other settings. Raises INVALID_CONFIG for other settings.
+    know other settings' types. Raises INVALID_CONFIG for other settings.
     """
     setting = settings_of(key[0]).get(change.name)
     if setting is None or setting.kind is not ValueType.LIST or key[0] not in RESOURCES_WITH_LISTS:

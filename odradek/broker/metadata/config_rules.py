@@ -71,7 +71,7 @@ def settings_of(resource_type: ConfigResourceType) -> Mapping[str, Setting]:
 
 
 def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks the settings of a topic. `settings` contains all of its settings after the change."""
+    """Checks a topic's settings. `settings` contains all of them after the change."""
     if not topic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     try:
@@ -121,7 +121,7 @@ def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | No
 
 
 def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks the settings of a group. The values must be within the broker's limits for groups."""
+    """Checks a group's settings. The values must be within the broker's limits for groups."""
     if not group:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     for name in settings:
@@ -144,8 +144,8 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], r
 
 
 def _check_limits(config: BrokerConfig, name: str, value: int, rules: KafkaRules) -> None:
-    """Checks the value of a group setting against the broker's limits. Raises INVALID_CONFIG with the message of the
-    emulated release; see docs/spec/kafka-4.4.md#s4-2."""
+    """Checks the value of a group setting against the broker's limits. Raises INVALID_CONFIG with the emulated
+    release's message; see docs/spec/kafka-4.4.md#s4-2."""
     names = {bound: found for bound in ("min", "max") if (found := limit_name(name, bound)) is not None}
     limits = {bound: limit(found, config.current_text) for bound, found in names.items()}
     if value < limits.get("min", value):
@@ -184,7 +184,7 @@ def _effective_value(config: BrokerConfig, values: Mapping[str, object], name: s
 
 
 def check_client_metrics(subscription: str, settings: Mapping[str, str]) -> None:
-    """Checks the settings of a client metrics subscription. Source: KIP-714."""
+    """Checks a client metrics subscription's settings. Source: KIP-714."""
     if not subscription:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for name in settings:
@@ -228,8 +228,8 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _check_login_module(name: str, text: str) -> None:
-    """Checks the text of a JAAS login module, because the broker cannot start if it cannot parse the text. The error
-    message contains no password.
+    """Checks a JAAS login module's text, because the broker cannot start if it cannot parse the text. The error message
+    contains no password.
 
     Passwords for PLAIN are refused, because the metadata log and every copy of it would contain them unencrypted.
     """

@@ -30,7 +30,7 @@ EARLIER_LEVEL: Final = 2  # the level of share.version whose meaning has changed
 
 
 class EarlierShareVersion:
-    """Interprets the records of the metadata log, which it receives in order.
+    """Interprets the metadata log's records, which it receives in order.
 
     was_raised  whether an earlier Odradek raised share.version to 2, and the level has not been lowered since
     is_decided  whether an Odradek with the new feature was registered after the last earlier Odradek, and has therefore

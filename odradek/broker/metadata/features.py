@@ -105,8 +105,8 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
         raise _invalid_update(update, f"Local controller {node_id} only supports versions {least}-{most}")
     current = _level(image, feature)
     if feature == KRAFT_VERSION and level != current:
-        # At kraft.version 1, the log contains the voters of the quorum. This broker does not record its voter, so it
-        # cannot change the level.
+        # At kraft.version 1, the log contains the quorum's voters. This broker does not record its voter, so it cannot
+        # change the level.
         raise _invalid_update(
             update, "Can't downgrade the version of this feature." if level < current else "Not supported."
         )

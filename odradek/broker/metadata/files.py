@@ -1,13 +1,12 @@
-"""Reads and writes the files of the metadata log other than its segments: snapshots, `bootstrap.checkpoint`,
-`quorum-state`.
+"""Reads and writes the metadata log's files other than segments: snapshots, `bootstrap.checkpoint`, `quorum-state`.
 
 A snapshot (`<end offset>-<epoch>.checkpoint`) replaces all records of the log below its end offset. This broker reads
 Kafka's snapshots. It writes a snapshot in a new directory (`bootstrap.checkpoint` if it emulates a release before Kafka
 4.4), and other snapshots only if Kafka could not read the log without them (lowered_levels.py). This broker's log stays
 short, because it contains only changes, whereas Kafka appends a record every 500 ms.
 
-`quorum-state` contains the leader and the epoch of the metadata log. The file is written before the first batch of an
-epoch, so that no epoch is used twice. Layout: docs/formats/cluster-metadata.md.
+`quorum-state` contains the metadata log's leader and epoch. The file is written before the first batch of an epoch, so
+that no epoch is used twice. Layout: docs/formats/cluster-metadata.md.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def records_in(data: bytes) -> list[Message]:
-    """Returns the known records of a complete snapshot, in order. Raises MalformedMessage."""
+    """Returns a complete snapshot's known records in order. Raises MalformedMessage."""
     records = []
     for position, header in batches(data):
         if not header.is_control:
@@ -115,7 +114,7 @@ def records_in(data: bytes) -> list[Message]:
 def bootstrap_snapshot(
     records: Iterable[Message], metadata_version: int, now_ms: int, *, last_contained_ms: int = 0
 ) -> bytes:
-    """Builds the snapshot that formatting writes, which contains the initial features of a cluster.
+    """Builds the snapshot that formatting writes, which contains a cluster's initial features.
 
     last_contained_ms  time of the last contained record, for the header: 0 in the `bootstrap.checkpoint` of releases
                        before Kafka 4.4, and the time of formatting in the snapshot of Kafka 4.4

@@ -1,8 +1,8 @@
 """The state of the cluster according to the metadata log: topics, partitions, configs, features, brokers, producer ids.
 
 Only `replay` changes a `MetadataImage`, one record at a time, both at startup and while the broker is running. Records
-that this broker does not use, such as controller registrations, are ignored but remain in the log. Source: the record
-schemas of Kafka 4.3.1, and the responses of its brokers on the recorded directories (served.json).
+that this broker does not use, such as controller registrations, are ignored but remain in the log. Source: Kafka
+4.3.1's record schemas and its brokers' responses for the recorded directories (served.json).
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # clust
 
 
 class Node(NamedTuple):
-    """The identity of this broker as a location of replicas. `other_ids` contains the ids of the other nodes that share
+    """The identity of this broker as a location of replicas. `other_ids` contains the ids of other nodes that share
     this node's metadata log."""
 
     node_id: int

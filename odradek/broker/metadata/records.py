@@ -92,7 +92,7 @@ def encode_record(record: Message, metadata_version: int) -> bytes:
 
 
 def decode_record(value: bytes) -> Message | IgnoredRecord:
-    """Decodes a value of the metadata log. Raises MalformedMessage."""
+    """Decodes a value from the metadata log. Raises MalformedMessage."""
     if len(value) < 3 or value[0] != FRAME_VERSION:
         raise MalformedMessage(
             f"the frame of a metadata record has the unsupported version {value[0] if value else None}"

@@ -30,7 +30,7 @@ PLAINTEXT = 0  # id of the security protocol
 
 
 def first_features(levels: Mapping[str, int] = FIRST_LEVELS) -> list[Message]:
-    """Builds the feature records of a new cluster in Kafka's order: metadata.version first, then the other features by
+    """Builds a new cluster's feature records in Kafka's order: metadata.version first, then the other features by
     name."""
     ordered = sorted(levels.items(), key=lambda each: (each[0] != METADATA_VERSION, each[0]))
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in ordered]
@@ -42,9 +42,9 @@ def formatted_records(
     """Returns the records that were written when the directory was formatted by Kafka's tool or by this broker. Formats
     the directory if it is new.
 
-    A directory of Kafka 4.4 has these records in a snapshot of the metadata log at offset 0. An older directory has
-    them in a file in its root. Like Kafka 4.4, this function looks for the snapshot first. The emulated release
-    determines which file a new directory gets. Source: docs/spec/kafka-4.4.md#s6-1, #s6-3.
+    A Kafka 4.4 directory has these records in a snapshot of the metadata log at offset 0. An older directory has them
+    in a file in its root. Like Kafka 4.4, this function looks for the snapshot first. The emulated release determines
+    which file a new directory gets. Source: docs/spec/kafka-4.4.md#s6-1, #s6-3.
     """
     snapshot_path, root_path = f"{metadata_directory}/{FORMATTED}", f"{root}/{BOOTSTRAP}"
     for path in (snapshot_path, root_path):
@@ -64,8 +64,8 @@ def formatted_records(
 
 
 def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) -> list[Message]:
-    """Builds the first records of a metadata log: the formatting records, and the configured min.insync.replicas if
-    eligible leader replicas are enabled (KIP-966).
+    """Builds a metadata log's first records: the formatting records, and the configured min.insync.replicas if eligible
+    leader replicas are enabled (KIP-966).
     """
     min_isr = ConfigRecord(
         resource_type=DEFAULT_BROKER[0].value,
@@ -113,9 +113,9 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
     was_clean  False after a crash. In that case, partitions that this node already led also get a new leader epoch, so
                that consumers can detect that a power failure removed records that they had read (KIP-320)
 
-    Partitions of `__transaction_state` always get a new leader epoch. This is also the epoch of the transaction
-    coordinator, which uses it to distinguish requests of the previous process from requests of this process. (Kafka
-    raises the leader epochs of all topics.)
+    Partitions of `__transaction_state` always get a new leader epoch. This epoch is also the transaction coordinator's
+    epoch, which distinguishes requests from the previous process from requests from this process. (Kafka raises the
+    leader epochs of all topics.)
     """
     has_elr = image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
     records: list[Message] = []

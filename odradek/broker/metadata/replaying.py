@@ -32,7 +32,7 @@ class CorruptMetadata(Exception):
 
 
 class Loader:
-    """Loads records into an image, in the order of the log."""
+    """Loads records into an image in log order."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image

@@ -3,7 +3,7 @@ messages.
 
 This broker is the only node, unless several nodes share its log (`Node.other_ids`). A leader on another node is treated
 as unavailable, and a reassignment is complete as soon as it is recorded. Partitions with replicas on other brokers
-exist in directories that were copied from a larger cluster. Source: the responses of Kafka 4.3.1 to the requests of
+exist in directories that were copied from a larger cluster. Source: Kafka 4.3.1's responses to the requests in
 tests/conformance/differential.
 """
 
@@ -104,7 +104,7 @@ def _among_nodes(
     among the requested replicas, the first requested replica that is in sync becomes the leader.
 
     Raises INVALID_REPLICA_ASSIGNMENT if no requested replica is in sync; Kafka waits in this case. Source: the
-    behaviour of three brokers of Kafka 4.3.1, which also remove the other replicas.
+    behaviour of three Kafka 4.3.1 brokers, which also remove the other replicas.
     """
     if partition.leader in replicas:
         return []

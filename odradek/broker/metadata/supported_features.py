@@ -1,7 +1,7 @@
 """The features that this broker supports, with the levels that can be finalised.
 
-A feature level is only listed if everything that it promises is implemented. Source: the feature enums of Kafka 4.4.0,
-as observed (docs/spec/kafka-4.4.md#s2). No Kafka release has odradek.share.transactions.
+A feature level is only listed if everything that it promises is implemented. Source: Kafka 4.4.0's feature enums, as
+observed (docs/spec/kafka-4.4.md#s2). No Kafka release has odradek.share.transactions.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     SHARE_TRANSACTIONS: (0, SHARE_TRANSACTIONS_LEVEL),  # ADR 35
 }
 
-# The levels of a new cluster. All other features have level 0, which is not recorded.
+# A new cluster's levels. All other features have level 0, which is not recorded.
 FIRST_LEVELS: Mapping[str, int] = {
     METADATA_VERSION: METADATA_VERSION_4_4,
     ELIGIBLE_LEADER_REPLICAS: 1,

@@ -32,7 +32,7 @@ MAX_REMEMBERED_MESSAGES = 1_000  # maximum number of logged messages to remember
 
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
-    """Returns the specification of an internal topic in which the broker stores state, or None for any other name."""
+    """Returns the specification of an internal topic that stores broker state, or None for any other name."""
     from odradek.broker.metadata.topics import NewTopic
 
     if name == GROUP_OFFSETS:
@@ -118,7 +118,8 @@ class TopicCreation:
         return self._metadata.submit(decide)
 
     def create_internal(self, name: str) -> Deferred[list[TopicResult]]:
-        """Creates a topic in which the broker stores state. If the creation fails, each reason is logged only once."""
+        """Creates an internal topic that stores broker state. If the creation fails, each reason is logged only
+        once."""
         topic = internal_topic(name, self._config)
         assert topic is not None, name
         return start_deferred(self._create_or_complain([topic], None))

@@ -2,8 +2,8 @@
 codes and messages.
 
 Each function reads the image and returns the records of a change without applying them. All replicas are on this node,
-which is identified by `Node`, and on the nodes that share its log. Source: the responses of Kafka 4.3.1 to the requests
-of tests/spec.
+which is identified by `Node`, and on the nodes that share its log. Source: Kafka 4.3.1's responses to the requests in
+tests/spec.
 """
 
 from collections import Counter

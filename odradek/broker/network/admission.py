@@ -1,8 +1,8 @@
 """Limits connections and the memory of requests. Connections beyond the limits wait or are refused.
 
-Source: SocketServer and ConnectionQuotas of Kafka 4.3.1, observed; docs/spec/security.md#s4-3, #s5. The limits are
-named after Kafka's settings. In situations where Kafka's acceptor thread stops accepting connections, Odradek accepts
-connections but does not read from them.
+Source: the observed behaviour of Kafka 4.3.1's SocketServer and ConnectionQuotas; docs/spec/security.md#s4-3, #s5. The
+limits are named after Kafka's settings. In situations where Kafka's acceptor thread stops accepting connections,
+Odradek accepts connections but does not read from them.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class ConnectionQuota:
         return True
 
     def release(self, ip: str, listener: str, admission: Admission) -> None:
-        """Removes an admitted connection. `admission` is the last state of the connection, which shows whether it was
-        still waiting."""
+        """Removes an admitted connection. `admission` is the connection's last state, which shows whether it was still
+        waiting."""
         if admission is Admission.WAITS:
             self._waiting -= 1
         else:
@@ -177,7 +177,7 @@ class ThrottleCounts:
 
 
 class Admissions:
-    """Admits the new connections of all listeners of a broker, within its limits.
+    """Admits new connections to all of a broker's listeners within its limits.
 
     rates       None if the rates of new connections are unlimited
     delayed_at  connections that were delayed before they were served, by listener
@@ -239,8 +239,7 @@ class Admissions:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Serves waiting connections, oldest first. A full listener does not delay the connections of other
-        listeners."""
+        """Serves waiting connections, oldest first. A full listener does not delay connections to other listeners."""
         if not self._waiting:
             return
         still: deque[NewConnection] = deque()

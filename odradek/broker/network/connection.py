@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that is
         # waiting for earlier responses.
         self._in_flight: deque[ParkedRequest | AnsweredRequest] | None = None
-        self._in_flight_bytes = 0  # total size of the frames of the requests in flight
+        self._in_flight_bytes = 0  # total frame size of the requests in flight
         self._overlapping_key: int | None = None
         self._is_reading = True
         self._peer_reads = True

@@ -85,7 +85,7 @@ class FrameReceiver(Protocol):
         """The login counters, or None if clients do not log in."""
 
     def connected(self, connection: ConnectionInfo) -> None:
-        """Called before the first frame of a connection, unless the connection is refused."""
+        """Called before a connection's first frame, unless the connection is refused."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         """Starts handling a frame. A read-only frame may be overwritten after this call. Raises MalformedMessage or

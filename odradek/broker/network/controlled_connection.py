@@ -1,4 +1,4 @@
-"""The connections of a controlled broker, which can be observed and can send a response in pieces."""
+"""A controlled broker's connections, which can be observed and can send a response in pieces."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def observe(server: ObservedServer, makers: Sequence[ObserverFactory]) -> None:
 
 
 class ObservedRequests(RequestFilter):
-    """Passes the requests of each connection to the observers of the connection."""
+    """Passes each connection's requests to that connection's observers."""
 
     def __init__(self, plain: FrameReceiver, makers: Sequence[ObserverFactory]) -> None:
         super().__init__(plain)
@@ -235,7 +235,7 @@ class PacedSender:
     )
 
     overlapping_key: int | None = None
-    size_bytes: int = 0  # the memory of the frame has already been released
+    size_bytes: int = 0  # the frame's memory has already been released
 
     def __init__(
         self,

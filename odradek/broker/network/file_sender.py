@@ -1,5 +1,5 @@
 """Sends responses that have parts in files. The kernel copies these parts from the page cache to the socket, at a third
-of the CPU cost of reading and writing them.
+of the CPU cost of reading and then writing them.
 
 The loop's transport cannot send from files in this way, so this module writes to a duplicate of the transport's
 descriptor. It writes only while the transport has nothing left to write, and the connection passes nothing to the
@@ -25,8 +25,8 @@ MAX_BUFFERS: Final = 512  # maximum number of buffers per system call; IOV_MAX i
 
 
 class UnsentChunks:
-    """The unsent chunks of a response. Call `next` until it returns None. After each call, pass the number of sent
-    bytes, which may be fewer than `next` returned, to `sent`."""
+    """A response's unsent chunks. Call `next` until it returns None. After each call, pass the number of sent bytes,
+    which may be fewer than `next` returned, to `sent`."""
 
     __slots__ = ("_at", "_chunks", "_sent_bytes")
 
@@ -61,12 +61,12 @@ class UnsentChunks:
 
 log = logging.getLogger("odradek.connection")
 
-MAX_BYTES_PER_TURN: Final = 1024 * 1024  # maximum number of bytes sent from files before other work of the loop runs
+MAX_BYTES_PER_TURN: Final = 1024 * 1024  # maximum number of bytes sent from files before the loop runs other work
 
 
 class StopReason(Enum):
     END = auto()  # everything has been sent
-    NO_ROOM = auto()  # the socket's buffer is full, or other work of the loop must run first
+    NO_ROOM = auto()  # the socket's buffer is full, or the loop must run other work first
     COLD = auto()  # the next bytes are not in the page cache
 
 
@@ -96,7 +96,7 @@ class FileSender:
     )
 
     overlapping_key: int | None = None
-    size_bytes: int = 0  # the memory of the frame has already been released
+    size_bytes: int = 0  # the frame's memory has already been released
     waits_for_others: bool = False
 
     def __init__(

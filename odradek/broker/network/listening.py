@@ -24,7 +24,7 @@ RECEIVE_BUFFER = "socket.receive.buffer.bytes"
 
 
 def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
-    """Binds the socket of a listener. Raises CannotStart if the address cannot be used."""
+    """Binds a listener's socket. Raises CannotStart if the address cannot be used."""
     try:
         bound = bind(listener.host, listener.port)
     except OSError as error:

@@ -27,7 +27,7 @@ class _NoFile:
 
 
 class PacedAnswer(list[Chunk]):
-    """The chunks of a response, and a function that divides it into pieces. An empty FileSlice follows the chunks.
+    """A response's chunks, and a function that divides it into pieces. An empty FileSlice follows the chunks.
     Connections look for file slices anyway, so ordinary responses need no additional check for this class."""
 
     def __init__(self, chunks: Iterable[Chunk], pieces: Pieces) -> None:

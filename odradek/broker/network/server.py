@@ -98,7 +98,7 @@ class Server:
 
         authentication_timeout_ms
                          the time within which clients must authenticate; None if the listener has no authentication
-        admissions       shared by the listeners of a broker
+        admissions       shared by a broker's listeners
         connection_ids   the source of connection ids, shared by the listeners of the broker and the nodes of its
                          cluster
         now_s            measures how much time a connection uses in one turn of the event loop
@@ -139,7 +139,7 @@ class Server:
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
         """Replaces the factories of observers. Called by `observe`. Every connection must be a `ControlledConnection`.
-        Each connection immediately drops the observers of other factories."""
+        Each connection immediately drops observers from other factories."""
         self.observers = makers
         for connection in self._connections:
             controlled = cast("ControlledConnection", connection)

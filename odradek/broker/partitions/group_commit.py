@@ -7,8 +7,8 @@ waiting for the disk share one fdatasync.
 A write to the page cache costs less than switching to a thread, so writes run on the loop. Each fdatasync runs in a
 thread. While an fdatasync is running, the next group of appends accumulates. Syncs of different logs run in parallel.
 
-Markers and the records of coordinators do not join a group. `Partition.append_now` writes them immediately, after the
-batches that are already staged. They share only the fdatasync.
+Markers and coordinators' records do not join a group. `Partition.append_now` writes them immediately, after the batches
+that are already staged. They share only the fdatasync.
 """
 
 from __future__ import annotations

@@ -188,8 +188,8 @@ class Partition:
             woken.extend(wait for wait in self._parked if wait.count_appended(size_bytes))
 
     def flush(self) -> None:
-        """Writes the staged batches now rather than at the end of the turn. Call this before doing anything that must
-        come after the write."""
+        """Writes the staged batches immediately rather than at the end of the turn. Call this before doing anything
+        that must come after the write."""
         if self._unwritten:
             self._write()
 
@@ -317,7 +317,7 @@ class Partition:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CoordinatorLog:
-    """A coordinator's log as used by `Shard`. Each append is written immediately, the caller can wait for durability,
+    """A coordinator's log as `Shard` uses it. Each append is written immediately, the caller can wait for durability,
     and the log can be read from its start."""
 
     def __init__(self, partition: Partition, workers: Workers) -> None:

@@ -190,7 +190,7 @@ class Partitions:
         return self._log_directory.prepare(new_partitions(self._image, self.node_id, records)).make
 
     def opening_topic(self, topic: TopicImage) -> Steps[None]:
-        """Opens the partitions of a topic, one per step. Also used when partitions are added to a topic."""
+        """Opens a topic's partitions, one per step. Also used when partitions are added to a topic."""
         config = self._log_config(topic.name)
         for partition in topic.partitions:
             if self.node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
@@ -212,8 +212,8 @@ class Partitions:
         partition.replace_truncated_log(log)
 
     def deleting_topic(self, topic: TopicImage) -> Steps[None]:
-        """Removes the partitions of a topic. The first step answers the requests waiting for the topic. After one
-        further step per partition, the topic's name can be reused."""
+        """Removes a topic's partitions. The first step answers the requests waiting for the topic. After one further
+        step per partition, the topic's name can be reused."""
         removed = []
         delay_ms = self._log_config(topic.name).file_delete_delay_ms
         for image in topic.partitions:

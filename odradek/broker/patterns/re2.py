@@ -297,7 +297,7 @@ class Pattern:
 
 
 def _bits(number: int) -> list[int]:
-    """Returns the indexes of the bits that are set."""
+    """Returns the indexes of the set bits."""
     text = bin(number)
     highest = len(text) - 1
     return [highest - at for at in range(2, len(text)) if text[at] == "1"]

@@ -250,7 +250,7 @@ class QuickReply:
         self._on_done = None
 
     def chunks(self) -> list[Chunk]:
-        """Returns the response exactly as the codec would encode it and updates the metrics of the API."""
+        """Returns the response exactly as the codec would encode it and updates the API's metrics."""
         route = self._fast_path.route
         now_s = perf_counter()
         route.remote_s += now_s - self.parked_s

@@ -99,8 +99,8 @@ class PendingProduce:
     """Processes one Produce request, and counts the partitions that are not done yet.
 
     A batch is checked immediately if the check is cheap, and otherwise in a thread. If a thread is used, the
-    connection's next requests have to wait for the reply, so that the batches of a producer are staged in the order of
-    its requests.
+    connection's next requests have to wait for the reply, so that a producer's batches are staged in the order of its
+    requests.
     """
 
     __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_leaders", "_undone", "reply")

@@ -1,7 +1,7 @@
 """The schema registry inside the broker: its HTTP port, its topic and its access control. All decisions are made by
 `odradek.registry`.
 
-serving   starts and stops the registry of a broker
+serving   starts and stops a broker's registry
 topic     reads and writes the topic `_schemas`
 service   runs requests; decides on the loop, one request at a time if it writes, and parses schemas in threads
 access    controls access with the ACLs of each subject's topic

@@ -27,7 +27,7 @@ def topic_of(subject: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The permissions of the client that sent a request."""
+    """The permissions of a request's client."""
 
     authorizer: Authorizer
     context: RequestContext

@@ -1,7 +1,7 @@
-"""The HTTP interface of the registry: Confluent's paths, bodies, media types and error codes.
+"""The registry's HTTP interface: Confluent's paths, bodies, media types and error codes.
 
-The parts of the interface that are not supported return 501 and the reason rather than pretending to succeed: contexts,
-metadata and rule sets, aliases, and exporters. Source: the documentation of Confluent's Schema Registry API.
+Unsupported parts of the interface return 501 and the reason rather than pretending to succeed: contexts, metadata and
+rule sets, aliases, and exporters. Source: the documentation of Confluent's Schema Registry API.
 """
 
 from __future__ import annotations

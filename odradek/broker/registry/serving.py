@@ -1,4 +1,4 @@
-"""Starts and stops the schema registry of a broker. Imported only if `odradek.schema.registry.enable` is set."""
+"""Starts and stops a broker's schema registry. Imported only if `odradek.schema.registry.enable` is set."""
 
 from __future__ import annotations
 

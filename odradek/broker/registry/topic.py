@@ -1,7 +1,7 @@
 """Creates the topic `_schemas`, writes to it, and follows its records.
 
 The registry is a client of its own broker. Another registry may have written to the topic earlier, or may write to it
-at the same time, so all records are replayed in the order of their offsets.
+at the same time, so all records are replayed in offset order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RETRY_S: Final = 1.0
 
 
 class SchemaTopic:
-    """Writes and replays the records of the topic `_schemas`.
+    """Writes and replays the `_schemas` topic's records.
 
     next_offset  all records below this offset have been replayed
     """

@@ -66,8 +66,8 @@ class RegistryValues:
     async def decode(
         self, topic: str, contents: Sequence[StoredContent], client: ConnectionInfo | None, limits: DecodingLimits
     ) -> Sequence[DecodedContent | None]:
-        """Decodes keys and values in a thread of the registry. The list contains None for bytes that do not refer to a
-        schema."""
+        """Decodes keys and values in one of the registry's threads. The list contains None for bytes that do not refer
+        to a schema."""
         ids = [_schema_id(each.data) for each in contents]
         rights = None if client is None else self._rights(client)
         schemas: dict[tuple[int, str], _UsableSchema] = {}

@@ -54,10 +54,10 @@ def return_freed_memory() -> bool:
 class FrozenObjects:
     """Keeps the garbage collector from examining the objects that are alive once a cluster has started.
 
-    Without freezing, a collection blocked the loop for at least 15 ms of CPU time for the objects of a fork with 100
-    partitions, and for 30 ms for the objects of the process itself. A stopped cluster is freed by reference counting,
-    except for cycles. The collector does not find cycles of frozen objects, so all objects are unfrozen for one
-    collection when many cycles may have accumulated, preferably when no cluster is left.
+    Without freezing, a collection blocked the loop for at least 15 ms of CPU time for a fork with 100 partitions, and
+    for 30 ms for the process's own objects. A stopped cluster is freed by reference counting, except for cycles. The
+    collector does not find cycles of frozen objects, so all objects are unfrozen for one collection when many cycles
+    may have accumulated, preferably when no cluster is left.
     """
 
     def __init__(self) -> None:

@@ -66,8 +66,8 @@ class Pace:
 
 
 class ControlledTime:
-    """A `Clock` with `Timers`. Only the loop thread may use this object. Actions run in the order of their due times.
-    Actions that are due at the same time run in the order in which they were scheduled."""
+    """A `Clock` with `Timers`. Only the loop thread may use this object. Actions run in order of due time. Actions that
+    are due at the same time run in the order in which they were scheduled."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ControlledTime:
         self._wake_ms = 0.0
         self._runs_soon = False  # whether a run is scheduled although the time is frozen
         self._moving = asyncio.Lock()
-        self.actions_run = 0  # number of actions run so far; the cost of an advance is proportional to it
+        self.actions_run = 0  # number of actions run so far; an advance's cost is proportional to it
 
     def _go_at(self, pace: Pace) -> None:
         """Continues with a new pace after a freeze, resume or jump."""
@@ -109,8 +109,8 @@ class ControlledTime:
         self._wall_began_ns = wall_ms * 1_000_000 + round((pace.wall_at_ms - wall_ms) * 1e6) - round(since_s * 1e9)
 
     def now_ms(self) -> int:
-        # Every request calls this method, and a small request calls it twice. A single addition here adds 0.2 % to the
-        # instructions of a small request.
+        # Every request calls this method, and a small request calls it twice. A single addition here adds 0.2 % to a
+        # small request's instructions.
         if self._is_the_systems:
             return self._system_ns() // 1_000_000
         return (self._wall_began_ns if self.is_frozen else self._wall_began_ns + monotonic_ns()) // 1_000_000

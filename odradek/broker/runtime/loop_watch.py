@@ -40,10 +40,10 @@ class LongRuns:
 
 
 class LoopWatch:
-    """Counts the loop's delays since the start of the broker.
+    """Counts the loop's delays since the broker started.
 
     `tick_delays[n]` is the number of ticks that were late by at least 2^(n-1) and less than 2^n µs, and `late_s` is the
-    total of these delays. `blocking` holds the long runs by the name of the work.
+    total of these delays. `blocking` holds the long runs, keyed by the name of the work.
     """
 
     def __init__(self, timers: Timers, monotonic_s: Callable[[], float] = perf_counter) -> None:

@@ -55,7 +55,7 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
     already have been removed when it is visited. If several calls are active, each turn runs one slice of the call that
     has waited longest.
 
-    name  the name of this work in the reports of the loop watch
+    name  the name under which the loop watch reports this work
     """
     left: Iterator[T] | None = None
     is_over = False
@@ -181,7 +181,7 @@ class Rotation:
     for their first entries. If that slice is used up, a new request begins in a later turn, ahead of waiting requests
     that have already begun.
 
-    Frames are decoded in the order of their arrival, as soon as there is room in memory for the decoded requests.
+    Frames are decoded in order of arrival, as soon as there is room in memory for the decoded requests.
     """
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
 Each decision is one line in the logger `odradek.authorizer`, with the same wording as in Kafka
 (docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, grants at DEBUG, and decisions without consequences at
-TRACE. A request may name 100,000 topics, so after MAX_LINES lines the decisions of a request are only counted.
-Otherwise, a client could fill the disk.
+TRACE. A request may name 100,000 topics, so after MAX_LINES lines a request's decisions are only counted. Otherwise, a
+client could fill the disk.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) ->
 def tls_handshakes(
     listener: Listener, certificates: ListenerCertificates | None, config: BrokerConfig, loop: asyncio.AbstractEventLoop
 ) -> TlsHandshakes | None:
-    """Returns an object that performs the TLS handshakes of a listener, or None if the listener does not use TLS."""
+    """Returns an object that performs a listener's TLS handshakes, or None if the listener does not use TLS."""
     if certificates is None or listener.security_protocol not in SSL_PROTOCOLS:
         return None
     from odradek.broker.security.tls.handshake import TlsHandshakes

@@ -135,7 +135,8 @@ class _Seeding:
         return {name: count for name, count in made.items() if count}
 
     async def _schemas(self, plan: SeedPlan) -> SchemaEncoder | None:
-        """Returns an encoder with the schemas of the broker's registry, or None if the seed does not use schemas."""
+        """Returns an encoder that uses the schemas in the broker's registry, or None if the seed does not use
+        schemas."""
         place = await in_thread(self._broker.workers, lambda: plan.uses_schemas)
         if place is None:
             return None

@@ -1,4 +1,4 @@
-"""Registers the schemas of a seed and encodes its records with them. Only imported if the seed uses schemas."""
+"""Registers a seed's schemas and encodes its records with them. Only imported if the seed uses schemas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def opened_registry(broker: Broker, client: InProcessClient) -> RegistryService:
-    """Reads the schemas of a broker whose registry is not running yet. The registry only starts when the broker accepts
+    """Reads a broker's schemas before its registry is running. The registry only starts when the broker accepts
     clients, and then replays its topic again. Raises CannotStart if the topic cannot be created or read."""
     registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
     topic = SchemaTopic(broker, client, registry.state.replay)
@@ -35,7 +35,7 @@ async def opened_registry(broker: Broker, client: InProcessClient) -> RegistrySe
 
 @dataclass(frozen=True, slots=True)
 class SubjectSchema:
-    """The schema in the latest version of a subject."""
+    """The schema of a subject's latest version."""
 
     schema_id: int
     schema_type: str

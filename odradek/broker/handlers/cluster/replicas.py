@@ -108,8 +108,8 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker:
     """Handles ElectLeaders (key 43), versions 0-2, which elects partition leaders. Returns, for each partition, the
     reason no other leader is elected.
 
-    v1 adds the type of the election and an error code for the whole response. v2 is flexible. Needs ALTER on the
-    cluster. Null means all partitions. In this case, partitions that need no election are omitted from the response.
+    v1 adds the election type and an error code for the whole response. v2 is flexible. Needs ALTER on the cluster. Null
+    means all partitions. In this case, partitions that need no election are omitted from the response.
     """
     return election_response(request, context, broker, elect_leader)
 

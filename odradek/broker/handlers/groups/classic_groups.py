@@ -87,8 +87,8 @@ FIRST_VERSION_WITH_PROTOCOL_NAME = 5
 def sync_group(
     request: SyncGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[SyncGroupResponse]:
-    """Handles SyncGroup (key 14), versions 0-5. The leader sends the assignment of the generation, and every member
-    receives its part of the assignment.
+    """Handles SyncGroup (key 14), versions 0-5. The leader sends the generation's assignment, and every member receives
+    its part.
 
     v3 adds static members. v4 is flexible. v5 adds the protocol type and name, which must match the group's protocol
     type and name. Needs READ on the group. The response is sent once the leader's assignment is recorded.
@@ -150,6 +150,5 @@ def leave_group(
 
 
 def of_one_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """Converts a response to the format of version 2 and earlier, which contains only the error code of the single
-    member."""
+    """Converts a response to the format of version 2 and earlier, which contains only a single member's error code."""
     return LeaveGroupResponse(error_code=response.members[0].error_code)

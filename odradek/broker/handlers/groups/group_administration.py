@@ -104,8 +104,8 @@ def describe_groups_in_steps(
 
 
 def stored_bytes(group: DescribedGroupEntry) -> int:
-    """Returns the size of the data that the members of a classic group have sent, which has no limit. Returns 0 for
-    other groups."""
+    """Returns the total size of the data sent by a classic group's members, which is unlimited. Returns 0 for other
+    groups."""
     if not isinstance(group, DescribedGroup):
         return 0
     return sum(len(member.member_metadata) + len(member.member_assignment) for member in group.members)
@@ -123,7 +123,8 @@ def describe(group_id: str, context: RequestContext, broker: HandlerBroker) -> D
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteGroupsResponse:
-    """Handles DeleteGroups (key 42), versions 0-3, which deletes groups without members, together with their offsets.
+    """Handles DeleteGroups (key 42), versions 0-3, which deletes groups that have no members, together with their
+    offsets.
 
     v2 is flexible. v3 adds an error message, which is never set for these refusals (docs/spec/kafka-4.4.md#s3-1). Needs
     DELETE on each group. The response is sent once the tombstones are recorded. Each group is deleted separately, so a

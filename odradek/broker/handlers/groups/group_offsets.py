@@ -40,7 +40,7 @@ RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetCommitResponse]:
-    """Handles OffsetCommit (key 8), versions 2-10, which stores the offsets of a group.
+    """Handles OffsetCommit (key 8), versions 2-10, which stores a group's offsets.
 
     v5 removes the retention time. v6 adds leader epochs. v7 adds static members. v8 is flexible. v9 adds member epochs
     of consumer groups, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10 uses topic ids instead of names. Needs READ on
@@ -132,7 +132,7 @@ def refusals(
 
 
 def refuse(refused: RefusedTopics, key: str | bytes, topic: OffsetCommitResponseTopic) -> None:
-    """Adds a topic's refused partitions to `refused`, in the entry of the same topic if there is one."""
+    """Adds a topic's refused partitions to `refused`, in the topic's existing entry if there is one."""
     earlier = refused.setdefault(key, topic)
     if earlier is not topic:
         earlier.partitions += topic.partitions

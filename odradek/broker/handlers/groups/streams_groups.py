@@ -47,10 +47,10 @@ def streams_group_heartbeat(
     """Handles StreamsGroupHeartbeat (key 88), versions 0-1, which members send to join, stay in and leave a streams
     group (KIP-1071).
 
-    v1 adds the acceptable recovery lag, and a flag in the response that requests a description of the topology. Needs
-    READ on the group and DESCRIBE on all topics of the topology. The response is sent once the decision is recorded.
-    After that, missing internal topics are created if the member has CREATE on the cluster or on each of these topics.
-    Later heartbeats assign the tasks of the new topics. The API is not supported below `streams.version` 1, or if
+    v1 adds the acceptable recovery lag, and a flag in the response that requests a topology description. Needs READ on
+    the group and DESCRIBE on all topics of the topology. The response is sent once the decision is recorded. After
+    that, missing internal topics are created if the member has CREATE on the cluster or on each of these topics. Later
+    heartbeats assign the new topics' tasks. The API is not supported below `streams.version` 1, or if
     `group.coordinator.rebalance.protocols` does not contain the protocol. Source: docs/spec/streams-groups.md#s2-2
     """
     require_streams_protocol(broker)
@@ -63,8 +63,8 @@ def streams_group_heartbeat(
 
 
 def _checked_topics(topology: Topology, context: RequestContext) -> Steps[bool]:
-    """Checks the topics of a topology. Yields after each topic, because a member may send a very large number of
-    topics. Raises KafkaError."""
+    """Checks a topology's topics. Yields after each topic, because a member may send a very large number of topics.
+    Raises KafkaError."""
     yield from check_topics(
         topology,
         is_valid_topic_name,
@@ -184,8 +184,8 @@ def streams_group_describe(
     """Handles StreamsGroupDescribe (key 89), versions 0-1, which returns the epochs, topology, members and tasks of
     streams groups.
 
-    v1 adds the description of the topology (KIP-1331) and the assignor. Needs DESCRIBE on each group and on all topics
-    of its topology. Source: docs/spec/streams-groups.md#s1-3
+    v1 adds the topology description (KIP-1331) and the assignor. Needs DESCRIBE on each group and on all topics of its
+    topology. Source: docs/spec/streams-groups.md#s1-3
     """
     require_streams_protocol(broker)
     include = request.include_authorized_operations

@@ -80,8 +80,8 @@ def result(
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeProducersResponse]:
-    """Handles DescribeProducers (key 61), version 0, which returns the state of the idempotent and transactional
-    producers of each partition.
+    """Handles DescribeProducers (key 61), version 0, which returns the state of each partition's idempotent and
+    transactional producers.
 
     Needs READ on each topic. Source: KIP-664; docs/spec/transactions.md#s2-9.
     """

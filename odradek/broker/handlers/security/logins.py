@@ -45,8 +45,8 @@ MIN_LEVEL = 11  # minimum metadata.version (3.5-IV2); older versions of Kafka do
 def sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext, broker: HandlerBroker
 ) -> SaslHandshakeResponse:
-    """Handles SaslHandshake (key 17), versions 0-1, which chooses a SASL mechanism. In v1, the client sends the tokens
-    of the mechanism in SaslAuthenticate.
+    """Handles SaslHandshake (key 17), versions 0-1, which chooses a SASL mechanism. In v1, the client sends the
+    mechanism's tokens in SaslAuthenticate.
 
     Requests that begin an authentication are handled by `odradek.broker.security.sasl`. Only requests that cannot begin
     an authentication reach this handler: requests on a listener without SASL, and reauthentications within a second of

@@ -110,8 +110,8 @@ def _create_response(owner: str, requester: str, times_ms: tuple[int, int, int])
 async def change_lifetime(
     decide: NewExpiry, proof: bytes, period_ms: int, response: type[R], context: RequestContext, broker: HandlerBroker
 ) -> R:
-    """Changes the expiry time of a token in one metadata decision. Returns the response, which contains an error code
-    if the decision fails.
+    """Changes a token's expiry time in one metadata decision. Returns the response, which contains an error code if the
+    decision fails.
 
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
     """
@@ -132,10 +132,10 @@ async def change_lifetime(
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> RenewDelegationTokenResponse:
-    """Handles RenewDelegationToken (key 39), versions 1-2, which postpones the expiry of a token.
+    """Handles RenewDelegationToken (key 39), versions 1-2, which postpones a token's expiry.
 
-    v2 is flexible. The owner, the requester and the renewers of the token need no permission; other users are refused.
-    The response is sent once the change is recorded.
+    v2 is flexible. The token's owner, requester and renewers need no permission; other users are refused. The response
+    is sent once the change is recorded.
     """
     period_ms = request.renew_period_ms
     return await change_lifetime(
@@ -146,10 +146,10 @@ async def renew_delegation_token(
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> ExpireDelegationTokenResponse:
-    """Handles ExpireDelegationToken (key 40), versions 1-2, which sets the expiry time of a token or removes the token.
+    """Handles ExpireDelegationToken (key 40), versions 1-2, which sets a token's expiry time or removes the token.
 
-    v2 is flexible. The owner, the requester and the renewers of the token need no permission; other users are refused.
-    The response is sent once the change is recorded.
+    v2 is flexible. The token's owner, requester and renewers need no permission; other users are refused. The response
+    is sent once the change is recorded.
     """
     period_ms = request.expiry_time_period_ms
     return await change_lifetime(

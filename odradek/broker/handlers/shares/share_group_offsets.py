@@ -110,8 +110,8 @@ async def _group(
 
 
 def _initialized_partitions(group_id: str, broker: HandlerBroker) -> Partitions:
-    """Returns the share partitions of a group that have offsets. Raises NOT_COORDINATOR if another broker coordinates
-    the group."""
+    """Returns those of a group's share partitions that have offsets. Raises NOT_COORDINATOR if another broker
+    coordinates the group."""
     try:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:
@@ -172,8 +172,8 @@ async def _topic(
 
 
 def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBroker) -> Position:
-    """Describes a share partition. If the lag depends on the end offset of the log, but the end offset is not
-    available, the result is an error without a start offset, as in Kafka 4.4.0."""
+    """Describes a share partition. If the lag depends on the log end offset but that offset is not available, the
+    result is an error without a start offset, as in Kafka 4.4.0."""
     lag = UNKNOWN_LAG
     if summary.start_offset != UNDECIDED_START_OFFSET and summary.delivery_complete_count != UNKNOWN_COUNT:
         try:
@@ -189,11 +189,11 @@ def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBrok
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterShareGroupOffsetsResponse:
-    """Handles AlterShareGroupOffsets (key 91), version 0, which sets the start offsets of a share group without
+    """Handles AlterShareGroupOffsets (key 91), version 0, which sets the start offsets of a share group that has no
     members.
 
-    Needs READ on the group and on each topic. Replaces the stored state of the partitions. Creates the group if it does
-    not exist. Source: docs/spec/share-groups.md#s2-8
+    Needs READ on the group and on each topic. Replaces the partitions' stored state. Creates the group if it does not
+    exist. Source: docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
     group_id = request.group_id
@@ -252,8 +252,8 @@ async def alter_share_group_offsets(
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteShareGroupOffsetsResponse:
-    """Handles DeleteShareGroupOffsets (key 92), version 0, which deletes the offsets of a share group without members
-    for some topics.
+    """Handles DeleteShareGroupOffsets (key 92), version 0, which deletes the offsets for some topics of a share group
+    that has no members.
 
     Needs DELETE on the group and READ on each topic. Source: docs/spec/share-groups.md#s2-8
     """

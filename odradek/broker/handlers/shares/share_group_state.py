@@ -137,7 +137,7 @@ def decide_each(
     """Submits a decision for each share partition. A refusal affects only the result of its own share partition.
 
     decide  makes the decision and its result for one share partition
-    forms   the classes for the result of a partition, the result of a topic, and the response
+    forms   the classes of a partition's result, a topic's result, and the response
     """
     partition_form, topic_form, response_form = forms
     group_id, topics = request.group_id, request.topics

@@ -1,4 +1,4 @@
-"""Handlers for share sessions, in which a member of a share group fetches records and acknowledges them."""
+"""Handlers for share sessions, in which a share group member fetches and acknowledges records."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MODES: Final = {mode.value for mode in AcquireMode}
 def share_fetch(
     request: ShareFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ShareFetchResponse]:
-    """Handles ShareFetch (key 78), versions 1-2, which a member of a share group sends to fetch records. The request
-    can also acknowledge records.
+    """Handles ShareFetch (key 78), versions 1-2, which a share group member sends to fetch records. The request can
+    also acknowledge records.
 
     v1 is the first stable version. v2 adds the acquire mode (KIP-1206) and the renewal of locks (KIP-1222). Needs READ
     on the group and on each topic. This handler does not check the membership; the group coordinator does. Source:
@@ -92,7 +92,7 @@ def share_fetch(
 def session_key(
     group_id: str | None, member_id: str | None, context: RequestContext, broker: HandlerBroker
 ) -> SessionKey:
-    """Makes the checks that ShareFetch and ShareAcknowledge have in common and returns the key of the session."""
+    """Makes the checks that ShareFetch and ShareAcknowledge have in common and returns the session key."""
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
     context.require(Operation.READ, ResourceType.GROUP, group_id)
@@ -113,8 +113,8 @@ def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) 
 async def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> ShareAcknowledgeResponse:
-    """Handles ShareAcknowledge (key 79), versions 1-2, which a member of a share group sends to accept, release or
-    reject the records that it has acquired.
+    """Handles ShareAcknowledge (key 79), versions 1-2, which a share group member sends to accept, release or reject
+    the records that it has acquired.
 
     v1 is the first stable version. v2 adds the renewal of locks (KIP-1222), and the lock timeout in the response. Needs
     READ on the group and on each topic. The response is sent once all acknowledgements are stored. Source:

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 async def txn_share_acknowledge(
     request: TxnShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> TxnShareAcknowledgeResponse:
-    """Handles TxnShareAcknowledge (key 95), version 0, which accepts or rejects records of a share group in a
-    producer's transaction.
+    """Handles TxnShareAcknowledge (key 95), version 0, which accepts or rejects a share group's records in a producer's
+    transaction.
 
     The API is supported while odradek.share.transactions is 1, share.version is at least 1 and transaction.version is
     2. Needs WRITE on the transactional id, and READ on the group and on each topic. The acknowledgements become pending
-    either in all partitions of the request or in none. The response is sent once they are stored. The end of the
+    either in all of the request's partitions or in none. The response is sent once they are stored. The end of the
     transaction commits or aborts them. Source: docs/spec/share-groups.md#s1-9, #s5-3.
     """
     broker.shares.require_transactions()

@@ -204,7 +204,7 @@ async def delete_topics(
     """Handles DeleteTopics (key 20), versions 1-6, which deletes topics by name or, since v6, by topic id.
 
     v4 is flexible. v5 adds an error message to the response. Needs DELETE on the cluster, or DESCRIBE and DELETE on
-    each topic. If the client lacks DESCRIBE, the response hides the name of a topic that the request identifies by id.
+    each topic. If the client lacks DESCRIBE, the response hides the names of topics that the request identifies by id.
     Only a client with DESCRIBE is informed that a topic does not exist. The response is sent once the topics are no
     longer reachable. Their files are removed later.
     """

@@ -135,8 +135,8 @@ def write_txn_markers(
     """Handles WriteTxnMarkers (key 27), versions 1-2, which ends transactions in partitions that this broker leads.
 
     v1 is flexible. v2 (KIP-1228) adds the transaction version. Under transaction version 2, a marker's epoch must be
-    higher than the epoch of the open transaction. Needs ALTER or CLUSTER_ACTION on the cluster, because the request is
-    sent by coordinators, and by operators who end a transaction that has no coordinator. The response is sent once all
+    higher than the open transaction's epoch. Needs ALTER or CLUSTER_ACTION on the cluster, because the request is sent
+    by coordinators, and by operators who end a transaction that has no coordinator. The response is sent once all
     markers are durable. Markers with the same producer id share one entry in the response.
     """
     if not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) and not is_allowed(

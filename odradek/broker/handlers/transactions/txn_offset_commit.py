@@ -216,7 +216,7 @@ def key_of(topic: TxnOffsetCommitResponseTopic) -> str | bytes:
 
 
 def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
-    """Adds a topic's refused partitions to `refused`, in the entry of the same topic if there is one."""
+    """Adds a topic's refused partitions to `refused`, in the topic's existing entry if there is one."""
     earlier = refused.setdefault(key_of(topic), topic)
     if earlier is not topic:
         earlier.partitions += topic.partitions

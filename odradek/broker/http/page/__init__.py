@@ -9,7 +9,7 @@ history, partition_timeline
              find past events, if the logs still contain them
 picture      draws these events in lanes and columns, with the holds at which requests or steps are waiting
 actions, security_actions
-             make changes; each action sends a request of Kafka's protocol through `broker/in_process`
+             make changes; each action sends a Kafka protocol request through `broker/in_process`
 record_browsing, record_filter, record_decoding
              find and decode the records that a list shows
 record_grammar, record_writing
@@ -18,5 +18,5 @@ served       defines the types that all views share, including the broker that a
 routes       handles the HTTP requests for the page, its views, their updates as server-sent events, and the actions
 rights       lists the permission that each view needs
 document     builds the page as one file: HTML with its style, its script and the first view
-assets/      contains the sources of the page: a module for each view, and shared modules
+assets/      contains the page's sources: a module for each view, and shared modules
 """

@@ -173,7 +173,7 @@ async def abort(ask: Ask, fields: Fields) -> View:
 
 
 async def force_terminate(ask: Ask, fields: Fields) -> View:
-    """Aborts the open transaction of a transactional id, even if it is prepared for a two-phase commit (KIP-939)."""
+    """Aborts a transactional id's open transaction, even if it is prepared for a two-phase commit (KIP-939)."""
     found = await describe_transaction(ask, fields.text("transactional_id"))
     name = found.transactional_id
     await take_over(ask, name, TIMEOUT_MS)
@@ -325,7 +325,7 @@ Offsets = Mapping[int, int]  # offsets by partition
 
 
 async def reset_offsets(ask: Ask, fields: Fields) -> View:
-    """Resets the offsets of a group in a topic. Offsets outside the log are moved to its start or end.
+    """Resets a group's offsets in a topic. Offsets outside the log are moved to its start or end.
 
     Needs `group`, `topic`, and one of `to` (earliest or latest), `offset` and `timestamp`. A timestamp, in ms, selects
     the first record at that time or later, or the end of the log if there is no such record. If `partition` is missing,

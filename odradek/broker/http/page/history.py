@@ -36,7 +36,7 @@ HISTORY_RECORDS = 100_000
 
 
 class TxnStep(NamedTuple):
-    """A change in the state of a transactional id, recorded by one record.
+    """A change in a transactional id's state, recorded by one record.
 
     before  the state before the record; None for the first record
     txn     the state after the record; None if the id has expired
@@ -57,7 +57,7 @@ def steps_start(log: Log) -> int:
 
 
 def steps_of(portions: Iterable[bytes], transactional_id: str) -> list[TxnStep]:
-    """Returns the steps of a transactional id, oldest first."""
+    """Returns a transactional id's steps, oldest first."""
     steps: list[TxnStep] = []
     before: Txn | None = None
     for record in records_naming(transactional_id.encode(), portions):
@@ -118,7 +118,7 @@ MemberDescription = tuple[str, str]  # (kind, which determines the color on the 
 
 
 def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str, str]) -> list[JsonValue]:
-    """Returns the last steps of a group, oldest first.
+    """Returns a group's last steps, oldest first.
 
     topics  topic names by topic id, where each id is the text that the decoder returns
     """
@@ -226,7 +226,7 @@ class GroupHistory:
 
 
 def _tasks(value: Mapping[str, Any], suffix: str) -> str:
-    """Lists the tasks of a member of a streams group as a string, such as `0_2, 1_0 (standby)`."""
+    """Lists a streams group member's tasks as a string, such as `0_2, 1_0 (standby)`."""
     return ", ".join(
         f"{each['subtopologyId']}_{partition}{role}"
         for name, role in (("activeTasks", ""), ("standbyTasks", " (standby)"), ("warmupTasks", " (warm-up)"))
@@ -236,7 +236,7 @@ def _tasks(value: Mapping[str, Any], suffix: str) -> str:
 
 
 def assigned(decoded: object) -> str:
-    """Describes the assignment of a member of a classic group. Lists the partitions if the member is a consumer."""
+    """Describes the assignment of a classic group member. Lists the partitions if the member is a consumer."""
     if not isinstance(decoded, Mapping):
         return "an assignment in the protocol's own format"
     found = [f"{each['topic']}-{index}" for each in decoded["assignedPartitions"] for index in each["partitions"]]

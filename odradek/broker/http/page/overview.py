@@ -44,7 +44,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
         "connections": sum(server.connection_count for server in traffic.servers),
         "groups": groups,
         "transactions": transactions,
-        # These are totals since the start of the process. The browser computes rates from successive totals.
+        # These are totals since the process started. The browser computes rates from successive totals.
         "requests_total": sum(route.requests for route in traffic.dispatcher.routes),
         "records_in_total": totals.records_in,
         "bytes_in_total": totals.bytes_in,
@@ -55,7 +55,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
 
 @dataclass(slots=True)
 class Totals:
-    """Totals for all partitions. Records and bytes in and out are counted since the start of the process."""
+    """Totals for all partitions. Records and bytes in and out are counted since the process started."""
 
     partitions: int = 0
     size_bytes: int = 0

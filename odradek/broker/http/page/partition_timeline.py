@@ -1,10 +1,9 @@
-"""Builds the timeline of a partition from the batches and markers in its log, and the steps of the transaction
-coordinators.
+"""Builds a partition's timeline from the batches and markers in its log, and the steps of the transaction coordinators.
 
-Events are in the order of their offsets. Steps are included if `__transaction_state` still contains them. Batch
-timestamps come from the producers' clocks, which may be wrong; marker and step timestamps come from the broker's clock.
-A step is therefore placed according to its transaction rather than its time: the beginning comes before the first
-batch, the decision before the marker, and the completion after the marker.
+Events are in offset order. Steps are included if `__transaction_state` still contains them. Batch timestamps come from
+the producers' clocks, which may be wrong; marker and step timestamps come from the broker's clock. A step is therefore
+placed according to its transaction rather than its time: the beginning comes before the first batch, the decision
+before the marker, and the completion after the marker.
 """
 
 from __future__ import annotations
@@ -123,9 +122,9 @@ def timeline(
     steps: Mapping[str, Sequence[TxnStep]],
     names: Mapping[int, str],
 ) -> list[JsonValue]:
-    """Returns the events of a partition, oldest first.
+    """Returns a partition's events, oldest first.
 
-    steps  steps of the coordinator by transactional id
+    steps  the coordinator's steps by transactional id
     names  transactional ids by producer id
     """
     around = [SurroundingSteps() for _ in runs]
@@ -174,7 +173,7 @@ def is_complete(transaction: PastTransaction) -> bool:
 def place(
     transaction: PastTransaction, name: str, start: SurroundingSteps, end: SurroundingSteps, *, is_open: bool = False
 ) -> None:
-    """Places the steps of a transaction around its runs.
+    """Places a transaction's steps around its runs.
 
     is_open  whether the transaction has no marker yet. `end` is then the last run, and decisions are placed after that
              run

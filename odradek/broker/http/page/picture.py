@@ -1,4 +1,4 @@
-"""Arranges the events of a timeline in a diagram, with lanes for the coordinator and the partitions, and columns in the
+"""Arranges a timeline's events in a diagram, with lanes for the coordinator and the partitions, and columns in the
 order of events. This module has no side effects.
 
 Time runs from left to right, but not to scale, because a transaction may last a millisecond or a week. Successive
@@ -121,7 +121,7 @@ def holds_of(
 def picture(
     lanes: Sequence[Lane], events: Sequence[DrawnEvent], holds: Sequence[Hold], until: str | None = None
 ) -> View:
-    """Returns the lanes, columns and events of the diagram as JSON.
+    """Returns the diagram's lanes, columns and events as JSON.
 
     events  the events in order; events waiting at `holds` are added after them
     until   completes the sentence "read_committed consumers wait …"; None if the view shows waiting consumers elsewhere
@@ -212,7 +212,7 @@ def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[DrawnEvent]:
 
 
 def step_event(what: str, kind: str, at_ms: int, name: str | None = None, *, is_ahead: bool = False) -> DrawnEvent:
-    """Returns the event for a step of the coordinator.
+    """Returns the event for one of the coordinator's steps.
 
     what  the step's description in the list below the diagram
     """
@@ -234,9 +234,9 @@ def run_event(run: BatchRun, lane: int) -> DrawnEvent:
 
 
 def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[DrawnEvent]:
-    """Returns the events to draw for a partition's timeline, in the order of the timeline.
+    """Returns the events to draw for a partition's timeline, in the same order.
 
-    runs  the runs in the timeline, in the same order
+    runs  the runs in the timeline, in the timeline's order
     """
     left = iter(runs)
     found = []
@@ -260,12 +260,12 @@ def last_transaction(transactions: Sequence[PastTransaction]) -> PastTransaction
 def transaction_events(
     transaction: PastTransaction, runs: Mapping[TopicPartition, Sequence[BatchRun]]
 ) -> list[DrawnEvent]:
-    """Returns the events of a transaction in order.
+    """Returns a transaction's events in order.
 
     Batch times come from the producers' clocks, which may be wrong. Batches are therefore always placed between the
     step that added their partition and the decision.
 
-    runs  the batches and the marker of the transaction, by partition; in the order of the lanes
+    runs  the transaction's batches and marker by partition, in the order of the lanes
     """
     begun_ms = transaction.steps[0].at_ms
     decided_ms = transaction.decided_ms
@@ -304,7 +304,7 @@ def phase(step: TxnStep, last_ms: int) -> tuple[int, int]:
 def runs_of_last(
     runs: Sequence[BatchRun], producer_id: int, *, is_open: bool, decided_ms: int | None
 ) -> list[BatchRun]:
-    """Returns the runs of the last transaction of a producer in one partition.
+    """Returns the runs of a producer's last transaction in one partition.
 
     is_open     whether the transaction has records in this partition, but no marker yet
     decided_ms  time of the decision, which is used to recognize the marker; None if the transaction is not decided

@@ -1,10 +1,10 @@
 """Lists records of several partitions in time order, with a bounded amount of work for each request.
 
 Each partition has one entry in a heap: first the header of its next batch, then the records of that batch one by one,
-then the header of the batch after it. The records of a partition stay in the order of their offsets. The entry with the
-next timestamp determines which partition continues. When a request has used up its budget, it returns the positions
-that it has reached, and the next request resumes there. Before a batch is decoded, memory holds the complete batch if
-it is small, and only its header otherwise.
+then the header of the batch after it. A partition's records stay in offset order. The entry with the next timestamp
+determines which partition continues. When a request has used up its budget, it returns the positions that it has
+reached, and the next request resumes there. Before a batch is decoded, memory holds the complete batch if it is small,
+and only its header otherwise.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class RecordResult:
 
 
 async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
-    """Returns the number of partitions of a topic. Creates the topic if auto.create.topics.enable is set, as for a
-    producer. Raises KafkaError if the topic does not exist, or the client may not use it.
+    """Returns a topic's number of partitions. Creates the topic if auto.create.topics.enable is set, as for a producer.
+    Raises KafkaError if the topic does not exist, or the client may not use it.
 
     may_create  the setting auto.create.topics.enable; if it is true, a new topic may take a few milliseconds to appear
     """

@@ -145,7 +145,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
 
 
 def decoded_row(topic: str, decoded: DecodedRecord) -> dict[str, JsonValue]:
-    """Returns a row of the list, with the key and value as decoded by the schema registry."""
+    """Returns a list row with the key and value as decoded by the schema registry."""
     fields = row(topic, decoded.found)
     for part, content in ((KEY, decoded.key), (VALUE, decoded.value)):
         if content is not None:

@@ -1,8 +1,8 @@
 """Checks whether ACLs allow a view, if an authorizer is configured.
 
-The page has no login. It acts as User:ANONYMOUS at the address of the HTTP client, and shows what the ACLs allow that
+The page has no login. It acts as User:ANONYMOUS at the HTTP client's address and shows what the ACLs allow that
 principal to see (docs/page.md). Only the calls for records accept logins. Actions need no check here, because they send
-requests of Kafka's protocol, which the broker authorizes like any other request.
+Kafka protocol requests, which the broker authorizes like any other request.
 """
 
 from __future__ import annotations

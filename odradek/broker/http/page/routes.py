@@ -1,6 +1,6 @@
 """The HTTP routes of the page.
 
-`/` is the page. `/api/<view>` returns the facts of a view as JSON, and `/live/<view>` sends these facts as server-sent
+`/` is the page. `/api/<view>` returns a view's facts as JSON, and `/live/<view>` sends these facts as server-sent
 events. `/download` returns the bytes of one key, value or header. `/api/actions` lists the actions. A view accepts the
 query parameters that its function documents, and `cluster` if control is on. Source: HTML, 9.2, for server-sent events.
 
@@ -300,7 +300,7 @@ class PageRoutes:
         self.stopping.set()
 
     def require_read(self, request: web.Request, topic: str, is_first: bool) -> None:
-        """Raises KafkaError if the client may not read the records of a topic.
+        """Raises KafkaError if the client may not read a topic's records.
 
         is_first  whether the authorizer logs the decision
         """
@@ -311,7 +311,7 @@ class PageRoutes:
     ) -> None:
         """Checks that the client has a permission. Raises the same errors as `require_right`.
 
-        query  the query that names the resource; None for the query of the request
+        query  the query that names the resource; None for the request's own query
 
         If a token is configured, a request without a login has already presented the token, and may see everything.
         """

@@ -102,9 +102,9 @@ class ControlledClusters(Protocol):
         """Shows one cluster. Raises KafkaError if the cluster does not exist."""
 
     def broker_of(self, name: str, default: ViewedBroker) -> ViewedBroker:
-        """Returns the broker of a cluster. Raises KafkaError if the broker is not running.
+        """Returns a cluster's broker. Raises KafkaError if the broker is not running.
 
-        default  the broker of the process, for the cluster `default` and for an empty name
+        default  the process's own broker, returned for the cluster `default` and for an empty name
         """
 
     def tokens(self, name: str | None) -> Sequence[str]:
@@ -128,7 +128,7 @@ class SchemaDecoder:
     async def decode(
         self, topic: str, contents: Sequence[StoredContent], limits: DecodingLimits
     ) -> Sequence[DecodedContent | None]:
-        """Decodes keys and values of a topic. The result is None for bytes that contain no schema id."""
+        """Decodes a topic's keys and values. The result is None for bytes that contain no schema id."""
         return await self.values.decode(topic, contents, self.client, limits)
 
 

@@ -130,7 +130,7 @@ def stored_row(broker: Broker, key: SharePartitionKey, topic: str) -> View | Non
 
 
 def records_shown(facts: SharePartitionFacts) -> View:
-    """Counts the records of a share partition by state and by number of deliveries and shows the first ranges."""
+    """Counts a share partition's records by state and by number of deliveries and shows the first ranges."""
     states: Counter[str] = Counter()
     deliveries: Counter[str] = Counter()
     for each in facts.ranges:

@@ -1,4 +1,4 @@
-"""The ACLs of the cluster. `Acls` is the part of the metadata image that holds the ACLs.
+"""The cluster's ACLs. `Acls` is the part of the metadata image that holds the ACLs.
 
 Only `replay`, `add` and `remove` change an `Acls` object, one record at a time, both at startup and while the broker is
 running. `AclFilter` selects ACLs for DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
@@ -113,7 +113,7 @@ class Acls:
         return (acl for acl in self._by_id.values() if acl.resource is resource)
 
     def _modifiable_of(self, acl: Acl) -> dict[bytes, Acl]:
-        """Returns the modifiable dictionary of the ACLs with the same type, pattern and name, and creates it if
+        """Returns the modifiable dictionary of ACLs with the same type, pattern and name, and creates it if
         necessary."""
         if acl.pattern is PatternType.PREFIXED:
             of_length = self._prefixed.setdefault(acl.resource, {}).setdefault(len(acl.name), {})
@@ -122,8 +122,7 @@ class Acls:
 
 
 class AclFilter(NamedTuple):
-    """The filter of a request. Its numbers may be unknown to this release. None and the number of ANY match
-    everything."""
+    """A request's filter. Its numbers may be unknown to this release. None and the number of ANY match everything."""
 
     resource: int
     name: str | None

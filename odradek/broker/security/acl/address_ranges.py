@@ -72,7 +72,7 @@ def _range(bit_count: int, address: int, prefix: int) -> AddressRange:
 
 @lru_cache(MAX_CACHED_RANGES)
 def range_of(host: str) -> AddressRange | None:
-    """Returns the range that the host of an ACL specifies, or None if it is not a range."""
+    """Returns the range that an ACL's host specifies, or None if it is not a range."""
     if not is_written_as_range(host):
         return None
     try:
@@ -83,7 +83,7 @@ def range_of(host: str) -> AddressRange | None:
 
 @lru_cache(MAX_CACHED_RANGES)
 def address_of(text: str) -> tuple[int, int] | None:
-    """Returns the number of bits and the value of an address. An IPv4-mapped IPv6 address is treated as IPv4."""
+    """Returns an address's number of bits and its value. An IPv4-mapped IPv6 address is treated as IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

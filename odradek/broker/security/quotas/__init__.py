@@ -1,1 +1,1 @@
-"""Client quotas: their configuration, the choice of the quota that applies to a client, and the throttle time."""
+"""Client quotas: how they are configured, which quota applies to a client, and how long clients are throttled."""

@@ -1,4 +1,4 @@
-"""The client quotas in the metadata log, and the choice of the quota that applies to a client.
+"""Holds the client quotas in the metadata log and determines which quota applies to a client.
 
 Only `replay` changes the quotas. Entity types and keys are those of Kafka's records and requests. Source:
 docs/spec/security.md#s4-2.

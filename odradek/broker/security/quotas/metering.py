@@ -96,7 +96,7 @@ class SampledRate:
 
     def _forget(self, now_ms: float) -> None:
         """Drops samples whose last usage is outside the window. Also drops samples that are further in the future than
-        the length of the window, which only happens if the clock was set back."""
+        the window is long, which only happens if the clock was set back."""
         samples, age_ms = self._samples, self._windows.samples * self._windows.size_ms
         while samples and samples[-1].begun_ms - now_ms >= age_ms:
             samples.pop()
@@ -220,8 +220,8 @@ class Metering:
         self._clients.clear()
 
     def meter_for(self, user: str, client_id: str) -> QuotaMeter | None:
-        """Returns the meter of a client, or None if no quota applies to the client. `user` is the principal's name
-        without its type."""
+        """Returns a client's meter, or None if no quota applies to the client. `user` is the principal's name without
+        its type."""
         client = (user, client_id)
         if client not in self._clients:
             if len(self._clients) >= MAX_CACHED_CLIENTS:
@@ -260,7 +260,7 @@ class Metering:
 
 
 class QuotaMeter:
-    """The meter of a client that at least one quota applies to. Its `record` methods return how long to throttle the
+    """The meter of a client to which at least one quota applies. Its `record` methods return how long to throttle the
     client, in ms."""
 
     __slots__ = ("_applied", "_metering")

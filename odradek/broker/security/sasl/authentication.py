@@ -238,7 +238,7 @@ class Authentication:
         return verdict
 
     def _accept(self, accepted: TokenAccepted, now_ms: int) -> int | None:
-        """Completes the authentication. Returns the lifetime of the session in ms, or None if it is unlimited."""
+        """Completes the authentication. Returns the session's lifetime in ms, or None if it is unlimited."""
         self._enter_state(State.COMPLETE)
         self._exchange = None
         self.name, self.by_token = accepted.name, accepted.by_token

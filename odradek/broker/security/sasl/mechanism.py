@@ -1,4 +1,4 @@
-"""The interface of the broker's SASL mechanisms, which check the tokens of a client."""
+"""The interface of the broker's SASL mechanisms, which check a client's tokens."""
 
 from __future__ import annotations
 

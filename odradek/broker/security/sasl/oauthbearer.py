@@ -126,7 +126,7 @@ LATEST_S = 1 << 53  # upper limit for times; larger values are not exact as floa
 
 @dataclass(frozen=True, slots=True)
 class TokenParts:
-    """The parts of a token in compact form. `signed` contains the bytes that the signature covers."""
+    """The parts of a compact token. `signed` contains the bytes that the signature covers."""
 
     header: Json
     claims: Json
@@ -154,7 +154,7 @@ class ClaimRules:
 
 
 def split(token: str) -> TokenParts:
-    """Decodes the parts of a token. Raises InvalidToken or NotBase64."""
+    """Decodes a token's parts. Raises InvalidToken or NotBase64."""
     parts = token.split(".")
     if len(parts) != PARTS:
         raise InvalidToken

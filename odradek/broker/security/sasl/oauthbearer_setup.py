@@ -157,8 +157,8 @@ SCHEMES = ("file", "http", "https")
 
 
 def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
-    """Returns a function that reads the contents of a URL. That function may block, and may raise OSError. Raises
-    ValueError if the scheme of the URL is not supported."""
+    """Returns a function that reads a URL's contents. That function may block, and may raise OSError. Raises ValueError
+    if the URL's scheme is not supported."""
     scheme, _, path, *_ = urlsplit(url)
     if scheme not in SCHEMES:
         raise ValueError(f"the scheme of the URL is not one of {', '.join(SCHEMES)}")

@@ -28,7 +28,7 @@ class PasswordUsers:
     """The users that are allowed to log in.
 
     plain  returns a new PLAIN exchange for each listener that offers PLAIN
-    scram  returns the SCRAM credentials of the cluster
+    scram  returns the cluster's SCRAM credentials
     """
 
     plain: Callable[[], Sequence[Mechanism]]

@@ -40,7 +40,7 @@ class PlainAccounts:
 
 
 def accounts(options: Mapping[str, str], key: bytes) -> PlainAccounts:
-    """Returns the accounts of a login module. Each option `user_<name>` defines an account. The options `username` and
+    """Returns a login module's accounts. Each option `user_<name>` defines an account. The options `username` and
     `password` do not define an account."""
     passwords = {name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)}
     return PlainAccounts(passwords, key)

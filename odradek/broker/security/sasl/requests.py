@@ -1,4 +1,4 @@
-"""Authenticates the connections of a SASL listener and passes their other requests to the dispatcher.
+"""Authenticates connections to a SASL listener and passes their other requests to the dispatcher.
 
 The response to a failed authentication is delayed by `connection.failed.authentication.delay.ms`, after which the
 connection is closed. Listeners without SASL use the dispatcher directly.

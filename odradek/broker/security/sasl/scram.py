@@ -154,8 +154,8 @@ class Identities(Protocol):
     def user(self, name: str) -> ScramIdentity | None: ...
 
     def token(self, token_id: str, salt: bytes, now_ms: int) -> ScramIdentity | None:
-        """Returns the identity of a delegation token, or None if the token does not exist or has expired. `salt` is
-        used to salt the token's HMAC."""
+        """Returns a delegation token's identity, or None if the token does not exist or has expired. `salt` is used to
+        salt the token's HMAC."""
 
 
 USER = "User:"
@@ -164,8 +164,8 @@ USER = "User:"
 class TokenLogins:
     """The identities of delegation tokens for one mechanism.
 
-    The credential of a token is calculated when the token is first used, which takes a few milliseconds, and cached
-    while the token exists.
+    A token's credential is calculated when the token is first used, which takes a few milliseconds, and cached while
+    the token exists.
     """
 
     __slots__ = ("_credentials", "_mechanism", "_rules", "_tokens")

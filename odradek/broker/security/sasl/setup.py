@@ -53,7 +53,7 @@ def sasl_requests(
     timers: Timers,
     steady_clock: Clock,
 ) -> SaslRequests:
-    """Creates the object that receives the requests of a SASL listener."""
+    """Creates the object that receives a SASL listener's requests."""
     return SaslRequests(
         requests,
         offers,
@@ -85,7 +85,7 @@ class Accounts:
 
 
 def offers_of(settings: ListenerSettings, accounts: Accounts, retained: Offers | None = None) -> Offers:
-    """Returns the mechanisms of a SASL listener. Raises CannotStart. Mechanisms in `retained` are not set up again."""
+    """Returns a SASL listener's mechanisms. Raises CannotStart. Mechanisms in `retained` are not set up again."""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:
@@ -208,8 +208,8 @@ class SaslListeners:
         return self._offers[listener]
 
     def refresh(self) -> None:
-        """Applies changed settings. If the new settings of a listener are invalid, the listener keeps its mechanisms,
-        and a warning is logged."""
+        """Applies changed settings. If a listener's new settings are invalid, the listener keeps its mechanisms, and a
+        warning is logged."""
         for name, offers in self._offers.items():
             texts = self._texts_of(name)
             if texts == self._texts[name]:

@@ -1,4 +1,4 @@
-"""Creates TLS contexts of the `ssl` module from the settings of a listener and the current contents of its stores.
+"""Creates `ssl` contexts from a listener's settings and the current contents of its stores.
 
 A store is a file, or PEM text in a setting. Keys and certificates are passed to OpenSSL as PEM.
 """
@@ -34,7 +34,7 @@ class KeyMaterial:
 
 
 def read_bytes(store: Store) -> bytes:
-    """Reads the contents of a store. Raises UnusableTls."""
+    """Reads a store's contents. Raises UnusableTls."""
     if store.inline is not None:
         # In properties files and in settings changed by AlterConfigs, line breaks of PEM are often written as \n.
         return store.inline.replace("\\n", "\n").encode()
@@ -67,7 +67,7 @@ def key_material(store: Store, content: bytes) -> KeyMaterial:
 
 
 def trusted_certificates(store: Store, content: bytes) -> str:
-    """Returns the certificates of a truststore as PEM. Raises UnusableTls."""
+    """Returns a truststore's certificates as PEM. Raises UnusableTls."""
     if store.type == PEM:
         if CERTIFICATE not in content:
             raise UnusableTls(store.setting, f"{_place(store)} has no certificate in PEM")
@@ -112,7 +112,7 @@ TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLS
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """The TLS context of a listener.
+    """A listener's TLS context.
 
     certificate  the broker's own certificate, in DER
     digest       a digest of the settings and of the contents of the stores

@@ -2,7 +2,7 @@
 
 Handshakes have a time limit, and the number of handshakes in flight is limited. A new connection always gets a slot. An
 honest handshake takes milliseconds, so if all slots are occupied, most of the handshakes in them have been abandoned.
-To make room, the oldest handshake of the address with the most handshakes is aborted. A failed handshake ends with an
+To make room, the oldest handshake from the address with the most handshakes is aborted. A failed handshake ends with an
 alert that gives the reason, unless the client does not speak TLS.
 """
 
@@ -36,7 +36,7 @@ WANTS_MORE = ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class TlsHandshakes:
-    """The handshakes of a listener. Only the loop thread may use this object."""
+    """A listener's handshakes. Only the loop thread may use this object."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class TlsHandshakes:
         return len(self._slots)
 
     def new_handshake(self, connection: Connection) -> TlsHandshake:
-        """Creates the handshake of a new connection. Must be called in the context (see `contextvars`) in which the
-        loop reports the connection."""
+        """Creates a new connection's handshake. Must be called in the context (see `contextvars`) in which the loop
+        reports the connection."""
         handshake = TlsHandshake(self, connection)
         in_progress.set(handshake)
         return handshake
@@ -84,7 +84,7 @@ class TlsHandshakes:
         self._slots.end(handshake, handshake.connection.info.client_host)
 
     def principal(self, certificate: bytes | None) -> str:
-        """Returns the principal of a client certificate in DER. Raises NoPrincipal."""
+        """Returns the principal that a client certificate in DER yields. Raises NoPrincipal."""
         if certificate is None or self._listener.security_protocol != "SSL":
             return ANONYMOUS
         try:
@@ -192,7 +192,7 @@ in_progress: ContextVar[TlsHandshake] = ContextVar("in_progress")
 
 
 class AlertingObject(ssl.SSLObject):
-    """An SSLObject that ensures that the client receives the alert of a failed handshake.
+    """An SSLObject that ensures that the client receives the alert if the handshake fails.
 
     OpenSSL has prepared the alert by the time it raises the error, but the event loops drop it. This class therefore
     reports the failure to the handshake, and signals to the loop that more data has to be read. As a result, the loop

@@ -1,7 +1,7 @@
-"""Principals of client certificates: the subject as Java formats it, and `ssl.principal.mapping.rules`.
+"""Derives principals from client certificates, using the subject as Java formats it and `ssl.principal.mapping.rules`.
 
 This module also decides whether a listener may replace its certificate while the broker is running. Source: KIP-371;
-RFC 5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; the observed rules of Kafka 4.3.1;
+RFC 5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; Kafka 4.3.1's observed rules;
 docs/spec/security.md#s1-3, #s1-4.
 """
 
@@ -17,7 +17,7 @@ from odradek.broker.patterns.re2 import Captures, InvalidPattern, Pattern, TooMu
 from odradek.protocol.quoting import quoted
 
 SET, OBJECT_IDENTIFIER, VERSION, EXTENSIONS = 0x31, 0x06, 0xA0, 0xA3
-SUBJECT = 4  # index in a TBSCertificate without version, whose fields are serial, algorithm, issuer, validity, subject
+SUBJECT = 4  # index of the subject in a TBSCertificate with no version: serial, algorithm, issuer, validity, subject
 ALTERNATIVE_NAMES = "2.5.29.17"
 TEXT_NAMES = {0x81: "RFC822", 0x82: "DNS", 0x86: "UniformResourceIdentifier"}
 ADDRESS = 0x87
@@ -54,8 +54,8 @@ class Element(NamedTuple):
 
 
 def subject_of(certificate: bytes) -> str:
-    """Returns the subject of a certificate in DER, such as `CN=kate,OU=Dev,O=Odradek,C=DE`, or "" if the subject is
-    empty. Raises MalformedCertificate."""
+    """Returns the subject of a DER certificate, such as `CN=kate,OU=Dev,O=Odradek,C=DE`, or "" if the subject is empty.
+    Raises MalformedCertificate."""
     try:
         relative_names = list(_elements(_fields(certificate)[SUBJECT].content))
         return ",".join(_relative_name(one) for one in reversed(relative_names))
@@ -64,9 +64,9 @@ def subject_of(certificate: bytes) -> str:
 
 
 def alternative_names(certificate: bytes) -> frozenset[str]:
-    """Returns the alternative names of a certificate in DER, each with its type, such as `DNS:localhost`.
+    """Returns the alternative names of a DER certificate, each with its type, such as `DNS:localhost`.
 
-    A name of a rare type is written as the type's tag and the bytes in hexadecimal. Raises MalformedCertificate.
+    Names of rare types are written as the type's tag and the bytes in hexadecimal. Raises MalformedCertificate.
     """
     try:
         lists = [one for field in _fields(certificate) if field.tag == EXTENSIONS for one in _elements(field.content)]
@@ -95,7 +95,7 @@ def _alternative_name(element: Element) -> str:
 
 
 def _elements(data: bytes) -> Iterator[Element]:
-    """Yields the elements of a DER sequence. Raises IndexError if `data` ends within an element."""
+    """Yields a DER sequence's elements. Raises IndexError if `data` ends within an element."""
     position = 0
     while position < len(data):
         start, tag, length = position, data[position], data[position + 1]

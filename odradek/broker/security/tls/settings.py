@@ -1,8 +1,7 @@
-"""The TLS settings of a listener: stores, client certificates, versions and cipher suites. This module does not read
-files.
+"""A listener's TLS settings: stores, client certificates, versions and cipher suites. This module does not read files.
 
-Source: the checks of Kafka 4.3.1, as observed; docs/spec/security.md#s1-2. In addition to these checks, a listener
-without a certificate is refused, because every handshake would fail.
+Source: Kafka 4.3.1's checks, as observed; docs/spec/security.md#s1-2. In addition to these checks, a listener without a
+certificate is refused, because every handshake would fail.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ VERSIONS = ("TLSv1.2", "TLSv1.3")  # oldest first
 
 
 class UnusableTls(Exception):
-    """Raised if a setting makes TLS impossible. The message begins with the name of the setting."""
+    """Raised if a setting makes TLS impossible. The message begins with the setting's name."""
 
     def __init__(self, setting: str, why: str) -> None:
         super().__init__(f"{setting}: {why}")
@@ -57,9 +56,9 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """The TLS settings of a listener.
+    """A listener's TLS settings.
 
-    truststore  None for the certificate authorities of the system
+    truststore  None for the system's certificate authorities
     ciphers     a list in OpenSSL's format, or None for OpenSSL's default
     """
 
@@ -78,7 +77,7 @@ class TlsSettings:
 
 
 def tls_settings(settings: ListenerSettings) -> TlsSettings:
-    """Parses the TLS settings of a listener. Raises UnusableTls."""
+    """Parses a listener's TLS settings. Raises UnusableTls."""
     versions, ciphers = _versions(settings)
     return TlsSettings(
         listener=settings.listener,
@@ -142,7 +141,7 @@ def _truststore(settings: ListenerSettings) -> Store | None:
 
 
 def _described(settings: ListenerSettings, store: str) -> tuple[str | None, str, str | None]:
-    """Returns the location, type and password of a store."""
+    """Returns a store's location, type and password."""
     kind = (settings.text(f"{store}.type") or JKS).upper()
     if kind not in (PEM, PKCS12, JKS):
         raise UnusableTls(settings.name(f"{store}.type"), f"{kind} is not supported; use PEM or PKCS12")
@@ -212,7 +211,7 @@ def before_tls_1_3(suites: Sequence[str]) -> list[str]:
 
 
 def _openssl_name(suite: str) -> str:
-    """Translates the name of a cipher suite. For example, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 becomes
+    """Translates a cipher suite's name. For example, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 becomes
     ECDHE-RSA-AES256-GCM-SHA384."""
     exchange, separator, cipher = suite.partition("_WITH_")
     if not separator:

@@ -74,7 +74,7 @@ def renew_token(
 def expire_token(
     tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal: str, period_ms: int, now_ms: int
 ) -> tuple[int, Message]:
-    """Sets the expiry time of a token to `period_ms` from now. Returns the expiry time and the record to write. Raises
+    """Sets a token's expiry time to `period_ms` from now. Returns the expiry time and the record to write. Raises
     KafkaError.
 
     A negative `period_ms` removes the token immediately.
@@ -111,7 +111,7 @@ def visible_tokens(
     """Yields the tokens that a principal is allowed to see.
 
     owners         only tokens that one of these principals owns, requested or may renew; None for all tokens
-    may_describe   returns whether the principal may describe a token of another user
+    may_describe   returns whether the principal may describe another user's token
     """
     requested = None if owners is None else frozenset(owners)
     for token in tokens.by_id.values():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
     """A delegation token. `owner`, `requester` and `renewers` are principals, such as `User:alice`. The token's HMAC is
-    not stored, because it can be calculated from the id and a secret of the broker."""
+    not stored, because it can be calculated from the id and one of the broker's secrets."""
 
     token_id: str
     owner: str
