@@ -1,4 +1,4 @@
-"""Tests that the page Served APIs of the documentation's site, the table of supported APIs and Kafka's own list of APIs
+"""Tests that the Served APIs page of the documentation site, the table of supported APIs and Kafka's own list of APIs
 agree."""
 
 import json

@@ -19,9 +19,9 @@ CODE = ("odradek", "tests", "examples")
 
 CITATION = re.compile(r"docs/spec/[\w.-]+\.md(?:#[\w-]*)?")
 CITED_PAGE = re.compile(r"docs/spec/[\w.-]+\.md")
-# Matches a section that is cited without its page. The file must also cite the page by its path.
+# Matches a section cited without its page. The file must also cite the page by its path.
 SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")
-# Matches the path of a file, relative to the root of the repository, in a page or a docstring.
+# Matches a file's path, relative to the root of the repository, in a page or a docstring.
 FILE = re.compile(rf"(?<![\w/.-])((?:docs|{'|'.join(CODE)})/[\w/-]+\.(?:py|md|json))\b")
 # Matches the end of a file's path, such as `partitions/partition.py`.
 SHORT_FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|js))\b")
@@ -57,12 +57,12 @@ def code_files() -> Iterator[Path]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Returns the anchors that may follow `#` in a link to this page."""
+    """Returns the anchors that can follow `#` in a link to this page."""
     return anchors_in(page.read_text())
 
 
 def anchors_in(page: str) -> frozenset[str]:
-    """Returns the anchors in the text of a page: explicit anchors, and those that GitHub derives from headings."""
+    """Returns the anchors in a page's text: explicit anchors, and those that GitHub derives from headings."""
     text = without_code(page)
     found = set(EXPLICIT_ANCHOR.findall(text))
     for line in text.splitlines():
@@ -121,7 +121,7 @@ def test_each_file_that_code_or_a_page_names_exists() -> None:
 
 
 def prose(file: Path) -> str:
-    """Returns the text of a page, or the docstrings and comments of a file of code."""
+    """Returns the text of a page, or the docstrings and comments of a code file."""
     text = file.read_text()
     if file.suffix != ".py":
         return text
@@ -132,15 +132,15 @@ def prose(file: Path) -> str:
 
 
 def described_files() -> Iterator[Path]:
-    """Yields hand-written code, and the pages that describe the present. Leaves out the changelog, decisions (ADRs),
-    and the rule book."""
+    """Yields hand-written code, and the pages that describe the current state. Excludes the changelog, the decisions
+    (ADRs) and the rule book."""
     yield from (file for file in code_files() if "messages" not in file.parts)
     yield from (page for page in pages() if page.name != "CHANGELOG.md" and page.parent.name not in ("adr", "spec"))
 
 
 @cache
 def paths_of_files() -> frozenset[str]:
-    """Returns the path of each file of the repository, and each end of the path that starts with a folder or is the
+    """Returns the path of each file in the repository, and each end of the path that starts with a folder or is the
     file's name."""
     roots = (*CODE, "pyspark_odradek", "bench", "docs", "docker", "native", ".ci")
     found = [named(file) for root in roots for file in (REPOSITORY / root).rglob("*") if file.suffix in (".py", ".js")]
@@ -152,7 +152,7 @@ def names_nothing(dotted: str) -> bool:
     """Returns whether a dotted path that starts with `odradek` names a missing module, or a name that its module does
     not have.
 
-    Names of settings also start with `odradek`. They are not paths, and are not reported.
+    Names of settings also start with `odradek`. They are not paths and are not reported.
     """
     place, rest = REPOSITORY, dotted.split(".")
     while rest and (place / rest[0]).is_dir():

@@ -174,7 +174,7 @@ class Serving:
             text=True,
         )
         assert self.process.stdout is not None
-        # The line arrives when the broker accepts connections. It is empty if the process has ended.
+        # The line arrives when the broker accepts connections. It is empty if the process has exited.
         self.line = self.process.stdout.readline()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
@@ -233,7 +233,7 @@ def test_the_line_says_what_the_http_port_serves(tmp_path: Path) -> None:
 def test_the_page_takes_a_free_port_if_the_default_one_is_taken(tmp_path: Path) -> None:
     kafka = ReservedPort()
     with ExitStack() as stack:
-        with suppress(OSError):  # if another process uses the port already, the test works too
+        with suppress(OSError):  # the test also works if another process already uses the port
             stack.enter_context(socket.create_server(("127.0.0.1", 9644)))
         broker = Serving(tmp_path, "--port", str(kafka.number), "--ephemeral")
         port = json.loads(broker.ready_file.read_text())["http_port"]

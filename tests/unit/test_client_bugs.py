@@ -1,6 +1,6 @@
 """Tests that each client bug in `client_bugs.py` is demonstrated with old releases, or has a reason why it is not.
 
-A row of tests/client_lab demonstrates a bug if an application sees the bug, or if a rule of the judge is broken.
+A row of tests/client_lab demonstrates a bug if an application sees the bug or a rule of the judge is broken.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tests that imports follow the rules of the repository. Each package imports only the packages below it
-(CONTRIBUTING.md). Slow modules are not imported before the first connection. Certain functions of the system are used
-only in the listed files."""
+(CONTRIBUTING.md). Slow modules are not imported before the first connection. Certain system functions are used only in
+the listed files."""
 
 import ast
 import subprocess
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# The layers of `odradek/`, from low to high. All other packages there are for users: client, dual write, Spark, tools.
+# The layers of `odradek/`, from low to high. All other packages in the folder are for users: client, dual write, Spark,
+# tools.
 LAYERS = ("schemas", "system", "protocol", "files", "control_calls", "registry", "seeds", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
@@ -55,13 +56,13 @@ STARTS_THE_BROKER = ("odradek/serve.py", "odradek/tools/container/entry.py", "od
 # Folders and files of broker/, in order. Each entry imports only itself and earlier entries, including imports for
 # types.
 BROKER_ORDER = (
-    "runtime",  # clock, threads, responses that are completed later
+    "runtime",  # clock, threads, responses completed later
     "patterns",
     "api",  # code that all APIs share
     "configuration",
     "network",
     "security",  # decisions, and the shells named below
-    "groups",  # three cores that do not import each other
+    "groups",  # three cores that do not import one another
     "transactions",
     "shares/core",
     "metadata",
@@ -69,7 +70,7 @@ BROKER_ORDER = (
     "coordinators",
     "produce",
     "fetch",
-    "shares/leader",  # the work of leaders for share groups
+    "shares/leader",  # the share group leaders' work
     "broker.py",  # the broker as its handlers see it
     "handlers",
     "client_limits.py",  # applies quotas to connections
@@ -77,9 +78,9 @@ BROKER_ORDER = (
     "facts",  # snapshots of the broker's state, for the page and the control interface
     "http",  # metrics, health and the page
     "registry",  # the port, the topic and the rights of the schema registry
-    "seeds",  # topics, records and users that are created before the first client connects
+    "seeds",  # topics, records and users created before the first client connects
     "serving.py",  # sockets, dispatch and pages around the broker
-    "control",  # brokers that tests of clients control
+    "control",  # brokers controlled by tests of clients
     "process.py",
 )
 
@@ -138,7 +139,7 @@ SLOW_TO_IMPORT = (
     "xxhash",
     "cryptography",
 )
-# The version of the release. Any file may import it from odradek/__init__.py.
+# The version of the release, which any file may import from odradek/__init__.py.
 VERSION = ("odradek", "odradek.__version__")
 BUILT_IN_NAMES = sys.stdlib_module_names
 LIBRARIES = {
@@ -179,8 +180,8 @@ def modules(*packages: str) -> Iterator[Path]:
 
 
 def package_of(module: str) -> str:
-    """Returns the layer of a module in `odradek`, or `odradek` if the module is in no layer. Returns the first name of
-    any other module."""
+    """Returns the layer of a module in `odradek`, or `odradek` if the module is in no layer. For any other module,
+    returns the first part of its name."""
     names = module.split(".")
     return names[1] if names[0] == "odradek" and len(names) > 1 and names[1] in LAYERS else names[0]
 
@@ -333,8 +334,8 @@ def test_the_folders_of_odradek_import_one_another_in_their_order_only() -> None
 
 @cache
 def rooms() -> list[str]:
-    """Returns the folders that contain files of code. Folders such as `shares/`, which only contain other folders, do
-    not count."""
+    """Returns the folders that contain code files. Excludes folders such as `shares/`, which contain only other
+    folders."""
     return sorted({named(path.parent) for path in modules(*PACKAGES) if path.name != "__init__.py"})
 
 
@@ -363,7 +364,7 @@ def in_circles(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("folder", rooms())
 def test_no_two_places_of_a_folder_import_each_other_by_any_detour(folder: str) -> None:
-    """Checks that the imports form no cycle. An `__init__` does not count, because it only lists what a package
+    """Checks that the imports form no cycle. An `__init__` does not count, because it only lists a package's
     exports."""
     pairs = set()
     for file, imported_at in imports_within(*PACKAGES).items():
@@ -392,7 +393,7 @@ def test_protocol_files_and_storage_know_no_event_loop() -> None:
     assert breaches == []
 
 
-# Modules and functions that only some systems have. `odradek.system` has a replacement for each, with a fallback.
+# Modules and functions that exist only on some systems. `odradek.system` has a replacement for each, with a fallback.
 OF_SOME_SYSTEMS = frozenset(
     {
         *("fcntl", "msvcrt", "resource", "termios", "_winapi"),  # modules
@@ -439,14 +440,14 @@ def test_protocol_reads_no_clock_and_no_randomness() -> None:
     assert breaches == []
 
 
-# A cluster under test has its own clock and timers (docs/testing.md). Code that used another clock would ignore them.
+# A cluster under test has its own clock and timers (docs/testing.md), which code using another clock would ignore.
 # `perf_counter` only measures the broker's own work. HTTP uses the system's time.
 CLOCKS = ("odradek/broker/runtime/clock.py", "odradek/broker/runtime/controlled_time.py")
 CLOCK_MODULES = frozenset({"time", "datetime"})
 OTHER_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "now", "utcnow", "today"})
 OTHER_TIMERS = frozenset({"call_later", "call_at", "wait_for", "timeout", "timeout_at", "sleep", "Timer"})
 BY_THE_SYSTEM = {
-    "odradek/broker/broker.py": {"time"},  # monotonic time for a broker that gets no clock
+    "odradek/broker/broker.py": {"time"},  # monotonic time for a broker that is given no clock
     # the time when certificates become valid, which clients check
     "odradek/broker/control/clusters/chosen_listeners.py": {"now"},
     "odradek/broker/control/clusters/clusters.py": {"time"},  # real time, which limits how long exchanges are kept
@@ -459,7 +460,7 @@ BY_THE_SYSTEM = {
     "odradek/broker/control/http/request_events.py": {"sleep"},  # HTTP
     "odradek/broker/control/http/waiting.py": {"sleep", "time"},  # a caller's timeout, and the pause between checks
     "odradek/broker/http/connections.py": {"sleep"},  # HTTP
-    "odradek/broker/http/page/actions.py": {"sleep"},  # HTTP: an action repeats its request
+    "odradek/broker/http/page/actions.py": {"sleep"},  # HTTP: an action retries its request
     "odradek/broker/http/page/routes.py": {"timeout"},  # HTTP
     "odradek/broker/http/pages.py": {"timeout"},  # HTTP
     "odradek/broker/network/server.py": {"timeout"},  # limits the wait for requests in flight when the process stops
@@ -472,7 +473,7 @@ BY_THE_SYSTEM = {
 
 
 def clocks_in(source: str) -> set[str]:
-    """Returns the names of the system's clocks and timers that the source uses. `asyncio.sleep(0)` does not count,
+    """Returns the names of the system clocks and timers that the source uses. `asyncio.sleep(0)` does not count,
     because it only yields to the loop."""
     found: set[str] = set()
     nodes = list(ast.walk(ast.parse(source)))
@@ -528,7 +529,7 @@ OPTIONAL_PARTS = ("odradek.seeds", "yaml", "odradek.registry", "odradek.broker.r
 
 
 def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
-    """Checks that a broker imports no slow module and no optional part. A separate process prints its modules after a
+    """Checks that a broker imports no slow modules or optional parts. A separate process prints its modules after a
     complete start and stop."""
     script = (
         "import os, signal, sys, tempfile, threading\n"

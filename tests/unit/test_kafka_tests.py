@@ -14,8 +14,8 @@ VARIANT = "SmokeTest$WithAssignmentBatchingDisabledTest"
 
 @pytest.fixture
 def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> kafka_tests.KafkaTests:
-    """Creates test jars and returns a `KafkaTests` for them. Their classes contain only the words by which test
-    classes are recognised."""
+    """Creates test jars and returns a `KafkaTests` for them. Their classes contain only the words by which test classes
+    are recognised."""
     classes = {
         "kafka-tools": {"ToolTest": NEEDS_CLUSTER, "ToolTest$Answer": b"", "HelpTest": b""},
         STREAMS: {

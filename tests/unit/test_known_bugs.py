@@ -1,7 +1,7 @@
-"""Tests that each known bug of a broker has a test. The test of the rule that the bug broke is marked with the bug's
+"""Tests that each known bug of a broker has a test. The test of the rule broken by the bug is marked with the bug's
 number.
 
-The numbers refer to a list of bugs in Kafka, in other brokers with its protocol, and in this broker.
+The numbers refer to a list of bugs in Kafka, in other brokers that use its protocol, and in this broker.
 """
 
 from __future__ import annotations

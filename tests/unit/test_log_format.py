@@ -1,4 +1,4 @@
-"""Tests the lines of the log, in the format for people and in the format for programs."""
+"""Tests the log's lines, in the format for people and in the format for programs."""
 
 import io
 import json

@@ -1,6 +1,6 @@
-"""Tests that the codecs that native/codecs.py writes for mypyc work like the codecs that are generated at run time.
+"""Tests that the codecs written by native/codecs.py for mypyc work like the codecs generated at run time.
 
-In the compiled variant, tests/unit/protocol also runs the compiled codecs, and compares them with a reference codec.
+In the compiled variant, tests/unit/protocol also runs the compiled codecs and compares them with a reference codec.
 """
 
 import tomllib

@@ -1,4 +1,4 @@
-"""Tests that the constructors that mypyc compiles are the ones that `dataclasses` would generate at run time."""
+"""Tests that the constructors compiled by mypyc are the ones that `dataclasses` would generate at run time."""
 
 import ast
 import dataclasses

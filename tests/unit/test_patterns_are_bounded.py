@@ -1,7 +1,7 @@
-"""Tests that every use of Python's `re`, which can take forever on a text of forty characters, is listed here with the
+"""Tests that every use of Python's `re`, which can run forever on a text of forty characters, is listed here with the
 reason why its time is bounded.
 
-Patterns from outside, and patterns of settings that are matched with data from clients, use
+Patterns from outside, and patterns in settings that are matched against data from clients, use
 `odradek.broker.patterns.re2`. A new use of `re`, or a changed pattern, fails the test until its row gives the reason
 why the time is bounded. Consider who writes the pattern, who writes the text, and how long a text that almost matches
 can take.
@@ -247,7 +247,8 @@ def test_every_use_of_a_backtracking_matcher_is_known_to_be_bounded() -> None:
 
 
 def test_patterns_from_clients_are_not_given_to_a_backtracking_matcher() -> None:
-    """Checks that a pattern that the broker computes at run time is never matched, or is matched only with settings."""
+    """Checks that a pattern computed by the broker at run time is never matched, or is matched only against
+    settings."""
     expressions = {
         (path, why)
         for path, rows in USES.items()

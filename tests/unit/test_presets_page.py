@@ -1,4 +1,4 @@
-"""Tests that the page Presets of the documentation's site lists all presets, rare answers, and ways to reproduce a
+"""Tests that the Presets page of the documentation site lists all presets, rare answers, and ways to reproduce a
 bug."""
 
 import re

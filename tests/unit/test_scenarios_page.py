@@ -1,5 +1,5 @@
-"""Tests that each numbered scenario of the rule book has tests with its number, and that the page Scenarios of the site
-lists them. The same applies to each row of the page about Kafka 4.4.
+"""Tests that each numbered scenario of the rule book has tests with its number, and that the Scenarios page of the
+documentation site lists them. The same applies to each row of the page about Kafka 4.4.
 
 `COMPLETE` names the pages of the rule book (docs/spec/README.md) whose scenarios all have tests.
 """
@@ -24,11 +24,12 @@ from tests.support.scenarios_page import (
 )
 from tests.unit.test_citations import LINK
 
-# Pages with a test for every scenario. Of the other pages, only some scenarios have tests.
+# Pages that have a test for every scenario. On the other pages, only some scenarios have tests.
 COMPLETE = ("transactions", "consumer-groups", "share-groups", "dead-letter-queues", "streams-groups")
-# Rows about Kafka 4.4 without a test of Odradek alone. Most of them were found only by reading, or need several nodes.
+# Rows about Kafka 4.4 that have no test of Odradek alone. Most of them were found only by reading, or need several
+# nodes.
 NOT_TESTED = {"U5", "M5", "C5", "O1", "O4"}
-# Rows about Kafka 4.4 without a test that sends requests to a running Kafka.
+# Rows about Kafka 4.4 that have no test sending requests to a running Kafka.
 UNASKED_SCENARIOS = {"U5", "M5", "C5", "T11", "S12", "O1", "O2", "O4"}
 
 

@@ -1,4 +1,4 @@
-"""Tests that both forms of `odradek.testing`, with asyncio and blocking, have the same names."""
+"""Tests that both forms of `odradek.testing`, asyncio and blocking, have the same names."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tests the compiled variant (docs/variants.md): its list of modules, the choice of the variant by a test run, and
+"""Tests the compiled variant (docs/variants.md): its list of modules, a test run's choice of the variant, and
 ODRADEK_PURE, which overrides the installed variant."""
 
 import ast
@@ -43,13 +43,13 @@ def test_every_module_of_compiled_toml_is_of_the_same_variant() -> None:
 
 
 def test_types_of_the_fields_of_compiled_classes_are_there_at_run_time() -> None:
-    """Checks that the types of fields exist at run time. When mypyc creates a class, it looks up even the types that
-    only an annotation names. It does not find `object`."""
+    """Checks that the types of fields exist at run time. When mypyc creates a class, it looks up even types that are
+    named only in an annotation, but it does not find `object`."""
     assert [found for path in build().modules() for found in unknown_types(path)] == []
 
 
 def test_no_attribute_that_was_set_to_none_is_read_again_after_a_call() -> None:
-    """Checks that the code avoids a bug of mypyc, which assumes that the attribute is still None, and raises TypeError
+    """Checks that the code avoids a bug in mypyc, which assumes that the attribute is still None and raises TypeError
     if the call has changed the attribute."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in believed_to_be_none(source)] == []
@@ -70,7 +70,7 @@ def test_an_attribute_that_mypyc_believes_to_be_none_is_found(body: str, found: 
 
 
 def test_each_name_of_an_error_has_one_type() -> None:
-    """Checks that the code respects a limit of mypyc, which gives the name in `except … as error` its first type
+    """Checks that the code respects a limitation of mypyc, which gives the name in `except … as error` its first type
     throughout the function."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in errors_of_two_types(source)] == []
@@ -91,8 +91,8 @@ def errors_of_two_types(source: str) -> Iterator[str]:
 
 def test_no_function_refers_to_itself() -> None:
     """Checks that no function leaves garbage. In mypyc, a nested function refers to itself if it contains another
-    function, or if a sibling names it. After each call, the garbage collector, which rarely runs, has to free the
-    function and everything it refers to."""
+    function or if a sibling names it. After each call, the garbage collector, which rarely runs, has to free the
+    function and everything that it refers to."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in left_to_the_collector(source)] == []
 
@@ -101,7 +101,7 @@ def left_to_the_collector(source: str) -> Iterator[str]:
     functions = ast.FunctionDef | ast.AsyncFunctionDef
     module = ast.parse(source)
     imports = [each for node in module.body if isinstance(node, ast.ImportFrom) for each in node.names]
-    # If the outer function names a function of the module first, that function also counts as a sibling.
+    # If the outer function names a module-level function first, that function also counts as a sibling.
     unseen = {each.asname or each.name for each in imports} | {
         each.name for each in module.body if isinstance(each, functions)
     }
@@ -137,12 +137,12 @@ def test_a_function_that_refers_to_itself_is_found(body: str, found: list[str]) 
 
 
 def believed_to_be_none(source: str) -> Iterator[str]:
-    """Yields the line and the attribute of each read that follows `self.x = None` and then a call, in the order of the
-    lines."""
+    """Yields the line and the attribute of each read that follows `self.x = None` and then a call, in line order."""
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             nodes = [node for node in ast.walk(function) if isinstance(node, ast.expr | ast.stmt)]
-            unset: dict[str, bool] = {}  # by attribute: whether there has been a call since it was set to None
+            # by attribute: whether there has been a call since the attribute was set to None
+            unset: dict[str, bool] = {}
             for node in sorted(nodes, key=lambda node: (node.end_lineno, node.end_col_offset, node.col_offset)):
                 if isinstance(node, ast.Call | ast.Await):
                     unset = dict.fromkeys(unset, True)

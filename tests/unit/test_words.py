@@ -1,4 +1,4 @@
-"""Tests that a class name has one meaning in the product.
+"""Tests that a class name has only one meaning in the product.
 
 If several files define the same name, the table gives the reason why each file has its own class.
 """
@@ -49,7 +49,7 @@ ONE_MEANING: Mapping[str, str] = {
 
 @cache
 def modules() -> Mapping[str, ast.Module]:
-    """Returns the syntax trees of the product's hand-written files, by path."""
+    """Returns the syntax trees of the product's hand-written files, keyed by path."""
     paths = sorted((REPOSITORY / "odradek").rglob("*.py"))
     return {
         path.relative_to(REPOSITORY).as_posix(): ast.parse(path.read_text())

@@ -141,8 +141,8 @@ def test_an_open_transaction_is_exported_when_it_has_ended(log: WrittenLog, tmp_
 
 
 def test_a_crash_at_any_step_leaves_neither_a_hole_nor_a_record_twice(tmp_path: Path) -> None:
-    """Checks that an export that was interrupted by a crash at any step is completed by the next export, although the
-    log has grown in the meantime."""
+    """Checks that an export interrupted by a crash at any step is completed by the next export, although the log has
+    grown in the meantime."""
     for number in range(100):
         out, log = tmp_path / f"out-{number}", written(tmp_path / f"data-{number}")
         steps = itertools.count()
@@ -184,7 +184,7 @@ def test_two_crashes_in_a_row_at_any_two_steps(tmp_path: Path) -> None:
 
 
 def test_two_exports_at_once_write_the_same_plan(log: WrittenLog, tmp_path: Path) -> None:
-    """Checks that a second export that starts and ends at any step of the first one does not change the result."""
+    """Checks that a second export that starts and finishes at any step of the first one does not change the result."""
     for number in itertools.count():
         out = tmp_path / f"out-{number}"
         steps = itertools.count()

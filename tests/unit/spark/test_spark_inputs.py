@@ -1,4 +1,4 @@
-"""Tests the input argument of a Spark job, the errors if there is nothing to read, and the texts that jobs print."""
+"""Tests a Spark job's input argument, the errors if there is nothing to read, and the texts that jobs print."""
 
 import argparse
 import io

@@ -1,4 +1,4 @@
-"""Tests that the page of a profile has the right contents, and needs no other file."""
+"""Tests that a profile's page has the right contents and needs no other file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests that a Spark task writes each row to the right partition, and computes a digest that does not depend on the
-order of the rows. Also tests the options of the source."""
+"""Tests that a Spark task writes each row to the right partition and computes a digest that does not depend on the
+order of the rows. Also tests the source's options."""
 
 import pickle
 import random
@@ -126,8 +126,8 @@ def test_the_digest_covers_every_column() -> None:
 
 
 def test_the_digest_leaves_out_what_does_not_change_a_record() -> None:
-    """Checks that the digest excludes the partition that was chosen at random for a row without a key, and the
-    difference between null and empty headers."""
+    """Checks that the digest excludes the partition chosen at random for a row without a key, and the difference
+    between null and empty headers."""
     plain = digest_of_columns({"value": [b"v"]}, seed=1)
     assert {digest_of_columns({"value": [b"v"]}, seed) for seed in range(2, 20)} == {plain}
     assert digest_of_columns({"value": [b"v"], "partition": [None]}) == plain

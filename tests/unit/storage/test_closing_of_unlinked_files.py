@@ -11,7 +11,8 @@ UNIQUE = "0123456789abcdef" * 2
 
 
 class WatchedDisk(FakeDisk):
-    """A disk that records the names of unlinked files, and of those that were still open when they were unlinked."""
+    """A disk that records the names of unlinked files, and the names of those that were still open when they were
+    unlinked."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tests that Odradek opens data directories of a real Apache Kafka, and finds the contents that Kafka sees."""
+"""Tests that Odradek opens data directories of a real Apache Kafka and finds the contents that Kafka sees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.oracle import acknowledged, directories, dump, dump_kinds, ne
 pytestmark = needs_oracle
 
 STOPPED = [name for name in directories() if served(name)["end"] == "stop"]
-# DumpLogSegments fails on the torn segments of the directory that is left out.
+# DumpLogSegments fails on the torn segments of the excluded directory.
 UNEDITED = [name for name in directories() if name != "unclean-torn"]
 DUMPED_FILE = re.compile(r"Dumping (\S+)/(\d{20})\.\w+")
 
@@ -50,8 +50,8 @@ def ranges(offsets: list[int]) -> list[list[int]]:
 
 
 def readable(log: Log, *, committed: bool) -> list[int]:
-    """Returns the offsets of the data records that a consumer with this isolation level gets. The offsets are
-    determined as clients determine them."""
+    """Returns the offsets of the data records that a consumer with this isolation level receives, determined as clients
+    determine them."""
     end_offset = log.last_stable_offset if committed else log.high_watermark
     aborted = sorted(log.reader.aborted_transactions(log.log_start_offset, end_offset), key=lambda txn: txn[1])
     open_aborted: set[int] = set()
@@ -175,10 +175,10 @@ def numbers_in(line: str) -> list[int]:
 
 
 def printed_entries(lines: list[str], zeros: list[int]) -> list[list[int]]:
-    """Returns the entries of an index that DumpLogSegments printed, without the zeros of preallocated space.
+    """Returns the index entries that DumpLogSegments printed, without the zeros of preallocated space.
 
     If an index has preallocated space but no entries, DumpLogSegments prints one entry of zeros. It fails on an index
-    without entries and without preallocated space.
+    that has neither entries nor preallocated space.
     """
     entries = [numbers_in(line) for line in lines if line.startswith(("offset:", "timestamp:"))]
     return [entry for entry in entries if entry != zeros]
@@ -256,9 +256,9 @@ def printed_snapshot_entry(entry: ProducerEntry) -> str:
 
 @pytest.mark.parametrize("name", UNEDITED)
 def test_indexes_built_from_the_log_are_the_bytes_that_kafka_wrote_while_appending(name: str, tmp_path: Path) -> None:
-    """Checks that rebuilt indexes equal Kafka's, except for compacted topics, whose indexes Kafka's cleaner writes
-    anew. If Kafka was killed, it did not close the active segments: their index files are preallocated, and the time
-    index may lack its last entry."""
+    """Checks that rebuilt indexes equal Kafka's, except for compacted topics, whose indexes Kafka's cleaner rewrites.
+    If Kafka was killed, it did not close the active segments: their index files are preallocated, and the time index
+    may lack its last entry."""
     path = unpack(name, tmp_path)
     disk = RealDisk()
     for topic, facts in served(name)["topics"].items():

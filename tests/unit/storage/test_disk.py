@@ -1,4 +1,4 @@
-"""Tests that the methods of the real disk work as documented on a real file system."""
+"""Tests that the real disk's methods work as documented on a real file system."""
 
 import errno
 import os
@@ -60,7 +60,7 @@ def test_a_write_that_does_not_fit_raises_after_what_did_fit(tmp_path: Path) -> 
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
         with pytest.raises(OSError) as failure:  # noqa: PT011  # the code is looked at
-            file.write_at([b"x" * 80, b"y" * 80], 0)  # the kernel writes only 100 bytes, and reports this
+            file.write_at([b"x" * 80, b"y" * 80], 0)  # the kernel writes only 100 bytes and reports this
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)

@@ -163,7 +163,7 @@ def test_the_age_of_a_segment_survives_a_restart() -> None:
 
 
 def test_a_segment_rolls_when_an_index_is_full() -> None:
-    config = LogConfig(segment_index_bytes=8 * 3, index_interval_bytes=0)  # three offset entries, and two time entries
+    config = LogConfig(segment_index_bytes=8 * 3, index_interval_bytes=0)  # three offset entries and two time entries
     given = LogOnDisk(config=config)
     for at in range(6):
         given.append(timestamp=at)
@@ -247,8 +247,8 @@ def test_batches_written_during_a_sync_do_not_count_as_synced() -> None:
 
 
 def big_log(*, cached: bool) -> LogOnDisk:
-    """Returns a log with nine batches in five segments. Reads come from the tail cache if `cached`, and from the files
-    otherwise."""
+    """Returns a log with nine batches in five segments. Reads come from the tail cache if `cached` is set, and
+    otherwise from the files."""
     given = LogOnDisk(config=TWO_BATCHES)
     given.directory._tail_cache = TailCache(10_000 if cached else 0)
     given.log = given.directory.create_log("u", 0, None, TWO_BATCHES, now_ms=NOW_MS)

@@ -275,7 +275,7 @@ def test_a_thread_makes_no_directory_whose_name_a_deleted_partition_may_still_ha
     given.append()
     given.directory.write_checkpoints()
     given.directory.delete_log("t", 0, UNIQUE)
-    # The checkpoint still has the recovery point of the old log.
+    # The checkpoint still has the old log's recovery point.
     given.directory.prepare([("t", 0, TOPIC_ID)]).make()
     assert not given.disk.exists("/data/t-0")
     log = given.directory.create_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
@@ -309,8 +309,8 @@ def test_cleaner_offsets_are_kept_beside_them() -> None:
 
 @pytest.mark.parametrize("logs", [3, 20])
 def test_every_log_is_safe_once_the_directory_is_closed(logs: int) -> None:
-    """Checks that a clean stop syncs every log. Few logs are synced one at a time, and many logs are synced with their
-    complete file system."""
+    """Checks that a clean stop syncs every log. If there are few logs, they are synced one at a time. If there are
+    many, their complete file system is synced."""
     disk = FakeDisk()
     directory = LogDirectory.open(disk, "/data", NODE)
     for at in range(logs):

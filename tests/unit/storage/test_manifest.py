@@ -1,5 +1,5 @@
-"""Tests that the manifest of a clean stop is valid only for the same broker epoch, and that a second stop keeps the
-entries of unchanged files."""
+"""Tests that a clean stop's manifest is valid only for the same broker epoch, and that a second stop keeps the entries
+of unchanged files."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests reads whose bytes the kernel sends. A large read returns a part of the file instead of its bytes."""
+"""Tests reads whose bytes are sent by the kernel. A large read returns a part of the file instead of its bytes."""
 
 import pytest
 
@@ -14,7 +14,7 @@ HALF_SLICE = NewRecord(None, bytes(MIN_SLICE_BYTES // 2), NOW_MS)
 
 def large_log(*, cached: bool) -> LogOnDisk:
     """Returns a log that is about twice as large as the smallest read that the kernel sends. Its records are in the
-    tail cache if `cached`, and only in the files otherwise."""
+    tail cache if `cached` is set, and otherwise only in the files."""
     given = LogOnDisk()
     given.directory._tail_cache = TailCache() if cached else TailCache(0)
     given.log = given.directory.create_log("u", 0, None, given.log.config, now_ms=NOW_MS)

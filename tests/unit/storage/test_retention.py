@@ -1,4 +1,4 @@
-"""Tests which segments retention deletes, and when their files are removed from the disk."""
+"""Tests which segments retention deletes, and when their files are removed from disk."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def segments(given: LogOnDisk) -> list[int]:
 
 
 def five_segments(config: LogConfig = CONFIG) -> LogOnDisk:
-    """Returns a log with segments at the base offsets 0, 2, 4, 6 and 8. Record n has the timestamp n * 100 ms. The last
+    """Returns a log with segments at base offsets 0, 2, 4, 6 and 8. Record n has the timestamp n * 100 ms. The last
     segment is half full."""
     given = LogOnDisk(config=config)
     for at in range(9):

@@ -1,5 +1,5 @@
-"""Tests that compacted segments replace the old ones completely or not at all, even if the broker crashes at any call
-to the disk."""
+"""Tests that compacted segments replace the old ones either completely or not at all, even if the broker crashes during
+any disk operation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NEW = [1, 3, 4, 5, 6]
 
 
 def four_segments() -> LogOnDisk:
-    """Returns a log with segments at the base offsets 0, 2, 4 and 6. All segments but the last are synced, as
-    compaction requires."""
+    """Returns a log with segments at base offsets 0, 2, 4 and 6. All segments except the last are synced, as compaction
+    requires."""
     given = LogOnDisk(config=CONFIG)
     for _ in range(7):
         given.append()

@@ -1,4 +1,4 @@
-"""Tests that a log that is truncated at an offset, as in an unclean election, is the same as if it never had the later
+"""Tests that a log truncated at an offset, as in an unclean election, is the same as if it had never had the later
 records."""
 
 from __future__ import annotations

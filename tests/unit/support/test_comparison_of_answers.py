@@ -1,4 +1,4 @@
-"""Tests that the differential run compares every value that can be compared, and ignores only the other values."""
+"""Tests that the differential run compares every value that can be compared and ignores only the others."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Tests that the flaky proxy delivers every request, and loses only the responses that a test selects."""
+"""Tests that the flaky proxy delivers every request and loses only the responses that a test selects."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ PRODUCE, FETCH = 0, 1
 
 
 class Echo:
-    """A server that answers each frame with the frame's correlation id, and stores the frames."""
+    """A server that answers each frame with the frame's correlation id and stores the frames."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []

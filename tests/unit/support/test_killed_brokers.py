@@ -1,4 +1,4 @@
-"""Tests that the report of a failed test shows whether a signal killed the test's broker."""
+"""Tests that a failed test's report shows whether a signal killed the test's broker."""
 
 import subprocess
 import sys

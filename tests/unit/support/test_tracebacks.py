@@ -1,5 +1,5 @@
-"""Tests that a traceback in a broker's log is found, wherever it is logged. A test that is marked as causing a
-traceback fails if the traceback does not appear."""
+"""Tests that a traceback in a broker's log is found, wherever it is logged. A test marked as causing a traceback fails
+if the traceback does not appear."""
 
 import asyncio
 import json

@@ -70,8 +70,8 @@ def test_each_signal_to_stop_reaches_the_loop(number: signal.Signals, has_handle
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no other signals")
 def test_other_signals_do_not_stop_the_loop() -> None:
-    """Checks that a signal with its own handler does not stop the loop, although Python also writes the number of this
-    signal into the loop's socket."""
+    """Checks that a signal with its own handler does not stop the loop, although Python also writes this signal's
+    number into the loop's socket."""
     script = (
         "import asyncio, signal, threading\n"
         "from odradek.system.processes import new_asyncio_loop, on_stop\n"

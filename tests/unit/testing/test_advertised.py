@@ -1,4 +1,4 @@
-"""Tests the check whether clients can reach a listener at its advertised address."""
+"""Tests the check that clients can reach a listener at its advertised address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that every method of `odradek.testing` has its row in the table of control calls, and that every row has its
+"""Tests that every method of `odradek.testing` has a row in the table of control calls, and that every row has a
 method."""
 
 import ast
@@ -21,7 +21,7 @@ WITHOUT_A_ROW = {
 
 
 def calls_made() -> dict[str, set[str]]:
-    """Returns, by row of the table, the public methods of the blocking form that refer to the row."""
+    """Returns, for each row of the table, the public methods of the blocking form that refer to the row."""
     made: dict[str, set[str]] = defaultdict(set)
     for found in ast.parse(Path(sync.__file__).read_text(encoding="utf-8")).body:
         if not isinstance(found, ast.ClassDef) or found.name not in CLASSES:

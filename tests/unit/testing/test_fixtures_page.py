@@ -9,8 +9,8 @@ from odradek.testing import sync
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/fixtures.md").read_text(encoding="utf-8")
-# By language: two patterns, for the declaration of a method or field with a given name, and for the declaration of any
-# public method or field.
+# By language: two patterns, one for the declaration of a method or field with a given name, and one for the declaration
+# of any public method or field.
 LANGUAGES = {
     "Go": (
         "go/odradek/odradek.go",

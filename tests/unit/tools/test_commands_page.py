@@ -1,4 +1,4 @@
-"""Tests that the page Commands of the documentation's site contains the help of the commands."""
+"""Tests that the Commands page of the documentation site contains the help text of every command."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests that `odradek control` turns the arguments of a command line into the values of the call's fields."""
+"""Tests that `odradek control` turns command-line arguments into the values of the call's fields."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests which cluster a command uses, depending on its options, the environment, and the file with the profiles."""
+"""Tests which cluster a command uses, depending on its options, the environment, and the profiles file."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -27,7 +27,7 @@ security.protocol=SASL_PLAINTEXT
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """Returns an environment in which a file with profiles exists."""
+    """Returns an environment in which a profiles file exists."""
     (tmp_path / "odradek").mkdir()
     (tmp_path / "odradek/profiles").write_text(PROFILES)
     return {"XDG_CONFIG_HOME": str(tmp_path)}

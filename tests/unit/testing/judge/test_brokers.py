@@ -1,5 +1,5 @@
-"""Tests that requests between brokers, in a recording in front of Apache Kafka, do not count as requests of a
-client."""
+"""Tests that requests between brokers, in a recording made in front of Apache Kafka, do not count as a client's
+requests."""
 
 from __future__ import annotations
 

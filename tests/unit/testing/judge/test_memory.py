@@ -17,7 +17,7 @@ RECORD_BYTES = 100_000
 
 
 def produced() -> Iterator[RecordingEntry]:
-    """Yields Produce requests without responses. Each request has a batch of a different producer."""
+    """Yields Produce requests without responses. Each request has a batch from a different producer."""
     for number in range(1, PRODUCERS + 1):
         records = build_batch([NewRecord(None, bytes(RECORD_BYTES), 1)], producer_id=number, producer_epoch=0)
         data = PartitionProduceData(index=0, records=records)

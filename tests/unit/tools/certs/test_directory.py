@@ -1,4 +1,4 @@
-"""Tests that `odradek certs` creates certificates that are missing or expire soon, and leaves all others unchanged."""
+"""Tests that `odradek certs` creates certificates that are missing or expire soon and leaves all others unchanged."""
 
 import os
 import ssl

@@ -28,7 +28,7 @@ def completed(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING, **
 
 
 def settings(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING) -> dict[str, str]:
-    """Returns the broker's settings if the image gets these environment variables and this properties file."""
+    """Returns the broker's settings for an image with these environment variables and this properties file."""
     config, _ = configure(in_file, completed(given, in_file).variables, {})
     return config.given_settings
 
@@ -100,7 +100,7 @@ def test_variables_are_mapped_as_apache_kafka_does(variables: dict[str, str], ex
 def test_listeners_follow_from_advertised_listeners(advertised: str, listeners: str) -> None:
     assert completed({"KAFKA_ADVERTISED_LISTENERS": advertised}).variables["KAFKA_LISTENERS"] == listeners
     assert completed({}, {"advertised.listeners": advertised}).variables["KAFKA_LISTENERS"] == listeners
-    # A compose file may set a variable to the empty string. The variable then counts as not set.
+    # A compose file can set a variable to the empty string. The variable then counts as unset.
     given = {"KAFKA_ADVERTISED_LISTENERS": advertised, "KAFKA_LISTENERS": ""}
     assert completed(given).variables["KAFKA_LISTENERS"] == listeners
     assert "KAFKA_LISTENERS" not in completed({"KAFKA_ADVERTISED_LISTENERS": advertised}, {"listeners": "x"}).variables

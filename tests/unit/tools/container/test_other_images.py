@@ -184,8 +184,8 @@ def test_another_form_of_add_scram_is_refused(added: str) -> None:
 
 
 def test_kafka_storage_hands_users_to_the_broker(tmp_path: Path) -> None:
-    """Checks that `kafka-storage` in `configure` passes users to the broker. `run` of Confluent's images sources
-    `configure`, and Testcontainers appends such lines to it."""
+    """Checks that `kafka-storage` in `configure` passes users to the broker. The `run` script of Confluent's images
+    sources `configure`, and Testcontainers appends such lines to it."""
     configure_script = tmp_path / "configure"
     configure_script.write_text(
         (REPOSITORY / "docker/rootfs/etc/confluent/docker/configure").read_text()

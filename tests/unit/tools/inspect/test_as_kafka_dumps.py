@@ -24,14 +24,14 @@ pytestmark = needs_oracle
 
 
 def dumped(name: str, kind: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields, for each file, its path below the directory and the lines that DumpLogSegments printed."""
+    """For each file, yields its path below the directory and the lines that DumpLogSegments printed."""
     parts = re.split(r"^Dumping (\S+)\n", dump(name, kind), flags=re.MULTILINE)[1:]
     for path, text in zip(parts[::2], parts[1::2], strict=True):
         yield path, text.splitlines()
 
 
 def numbers(text: str) -> dict[str, str]:
-    """Returns the values that DumpLogSegments prints as `name: value`, without empty values."""
+    """Returns the values that DumpLogSegments prints as `name: value`, excluding empty values."""
     found = {match["name"]: match["optional"] or match["value"] for match in FIELD.finditer(text)}
     return {name: value for name, value in found.items() if value != "OptionalLong.empty"}
 

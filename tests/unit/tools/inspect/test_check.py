@@ -1,4 +1,4 @@
-"""Tests that `odradek inspect check` finds each kind of planted damage at its place, and nothing else."""
+"""Tests that `odradek inspect check` finds each kind of planted damage where it was planted, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONGOING, COMPLETE_COMMIT = 1, 4
 
 @pytest.fixture
 def log(tmp_path: Path) -> WrittenLog:
-    """Writes a valid log with the offsets 0 to 16 in two segments. It contains transactions of two producers, and plain
+    """Writes a valid log with offsets 0 to 16 in two segments. It contains two producers' transactions and plain
     records."""
     log = WrittenLog(tmp_path / "data")
     log.transaction(PRODUCER, commit=True, records=2)
@@ -88,7 +88,7 @@ def test_a_compacted_log_has_gaps_and_no_finding(log: WrittenLog) -> None:
     checkpoint.unlink()
     log.write(
         changed(good_batch(3), base_offset=log.next_offset, leader_epoch=0, record_count=2)
-    )  # compaction may leave such a batch with two of three records
+    )  # compaction can leave such a batch with two of its three records
     assert kinds(log) == []
 
 

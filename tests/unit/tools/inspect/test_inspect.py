@@ -1,4 +1,4 @@
-"""Tests that `odradek inspect` shows the contents of valid files, and reports damaged ones."""
+"""Tests that `odradek inspect` shows the contents of valid files and reports damaged ones."""
 
 import io
 import json
@@ -40,7 +40,7 @@ def file(folder: Path, name: str, *parts: bytes | bytearray) -> Path:
 
 
 def rows(path: Path, **options: str) -> list[dict[str, object]]:
-    """Returns the rows that `--json` prints, without the field for the file's name."""
+    """Returns the rows that `--json` prints, without the file name field."""
     out = io.StringIO()
     inspect([path], as_json=True, out=out, kind=options.get("kind"), topic=options.get("topic"))
     found = [json.loads(line) for line in out.getvalue().splitlines()]
@@ -279,7 +279,7 @@ def test_damage_is_reported_with_its_position(
 
 def test_reading_continues_after_a_batch_with_a_wrong_crc(tmp_path: Path) -> None:
     damaged = batch(0, b"one")
-    damaged[HEADER_BYTES - 20] ^= 1  # changes the base sequence of the batch
+    damaged[HEADER_BYTES - 20] ^= 1  # changes the batch's base sequence
     found = rows(file(tmp_path, f"t-0/{SEGMENT}", damaged, batch(1, b"two")))
     assert [row["kind"] for row in found] == ["batch", "damage", "record", "batch", "record"]
     assert (found[0]["isValid"], found[3]["isValid"]) == (False, True)

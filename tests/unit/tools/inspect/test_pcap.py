@@ -1,5 +1,5 @@
 """Tests that a recording can be converted to a capture. The capture has complete TCP connections with valid checksums
-and sequence numbers, and contains the frames of the recording."""
+and sequence numbers, and contains the recording's frames."""
 
 from __future__ import annotations
 

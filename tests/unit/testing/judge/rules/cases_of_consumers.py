@@ -1,5 +1,4 @@
-"""Cases of the rules FET, SHR, MET and TEL. Each rule has one trace that keeps the rule, and one trace that breaks
-it."""
+"""Cases for the rules FET, SHR, MET and TEL. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 
@@ -244,8 +243,7 @@ def refused(request: Message, version: int, answer: Message, *, finds_type: int,
 
 
 def requests_of_a_group() -> tuple[tuple[Message, int, Message], ...]:
-    """Returns requests to the coordinator of group g, each with its version and a response that contains
-    NOT_COORDINATOR."""
+    """Returns requests to group g's coordinator, each with its version and a response that contains NOT_COORDINATOR."""
     committed = OffsetCommitResponse(
         topics=[OffsetCommitResponseTopic(name="a", partitions=[OffsetCommitResponsePartition(error_code=16)])]
     )

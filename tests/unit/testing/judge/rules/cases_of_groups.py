@@ -1,4 +1,4 @@
-"""Cases of the rules GRP and 848. Each rule has one trace that keeps the rule, and one trace that breaks it."""
+"""Cases for the rules GRP and 848. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def given_an_id(then: str) -> Story:
 
 
 def given_an_id_at_once(later: str) -> Story:
-    """Returns a story in which a member joins with its new id so soon that the judge does not assume yet that the
+    """Returns a story in which a member joins with its new id so soon that the judge does not yet assume that the
     member knows the id.
 
-    Later the member joins once more: as a new member if `later` is empty, and otherwise with the id `later`.
+    Later, the member joins once more: as a new member if `later` is empty, and otherwise with the id `later`.
     """
 
     def story(trace: Trace) -> None:
@@ -210,8 +210,8 @@ def joined(*, full: bool = True, member: str = "m", epoch: int = 0) -> Story:
 
 
 def then_beats(epoch: int = 3, *, names: list[str] | None = None, after_ms: float = 5000, error: int = 0) -> Story:
-    """Returns a story in which a member joins, gets epoch 3, and sends this heartbeat. If `error` is given, the member
-    first sends a heartbeat that gets this error."""
+    """Returns a story in which a member joins, receives epoch 3, and sends this heartbeat. If `error` is given, the
+    member first sends a heartbeat that receives this error."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -235,8 +235,8 @@ def leaves(then: int | None = None) -> Story:
 
 
 def leaves_and_commits(epoch: int) -> Story:
-    """Returns a story with a commit after the member has left. If its application is too slow, Java 4.3.1 commits with
-    epoch -1, as if it were not a member."""
+    """Returns a story with a commit after the member has left. If its application is too slow, the Java client 4.3.1
+    commits with epoch -1, as if it were not a member."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)

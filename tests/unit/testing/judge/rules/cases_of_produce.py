@@ -1,5 +1,4 @@
-"""Cases of the rules VER, CON, PRD and IDM. Each rule has one trace that keeps the rule, and one trace that breaks
-it."""
+"""Cases for the rules VER, CON, PRD and IDM. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 
@@ -149,8 +148,7 @@ def repeats(times: int) -> Story:
 def sequences(*sent: tuple[int, int], epochs: tuple[int, ...] = (), errors: dict[int, int] | None = None) -> Story:
     """Returns a story of batches (sequence, number of records) on one connection, after InitProducerId.
 
-    epochs  producer epochs of the batches
-    errors  error codes by position of the batch
+    epochs  the batches' producer epochs errors  error codes, keyed by the batch's position
     """
 
     def story(trace: Trace) -> None:
@@ -177,7 +175,7 @@ def on_a_new_connection(sequence: int) -> Story:
 
 
 def begins_again(value: bytes) -> Story:
-    """Returns a story in which three batches are acknowledged, and then the producer starts again at sequence 0."""
+    """Returns a story in which three batches are acknowledged and then the producer starts again at sequence 0."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()

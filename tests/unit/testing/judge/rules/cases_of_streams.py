@@ -1,4 +1,4 @@
-"""Cases of the rules STG. Each rule has one trace that keeps the rule, and one trace that breaks it."""
+"""Cases for the rules STG. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def topology(epoch: int = 0, *topics: str) -> Topology:
 
 
 def joining(**other: object) -> StreamsGroupHeartbeatRequest:
-    """Returns the heartbeat that a joining member sends."""
+    """Returns a joining member's heartbeat."""
     request = StreamsGroupHeartbeatRequest(
         group_id="g",
         member_id="m",
@@ -64,7 +64,7 @@ def joining(**other: object) -> StreamsGroupHeartbeatRequest:
 
 
 def beat(epoch: int, **other: object) -> StreamsGroupHeartbeatRequest:
-    """Returns a heartbeat of a member that has joined."""
+    """Returns the heartbeat of a member that has joined."""
     request = StreamsGroupHeartbeatRequest(
         group_id="g", member_id="m", member_epoch=epoch, endpoint_information_epoch=7
     )
@@ -108,7 +108,7 @@ class Member:
 
 
 def sends(*requests: StreamsGroupHeartbeatRequest, error: int = 0, after_ms: float = INTERVAL_MS) -> Story:
-    """Returns a story of these heartbeats. All responses but the last have `error`. The last heartbeat is sent
+    """Returns a story of these heartbeats. All responses except the last have `error`. The last heartbeat is sent
     `after_ms` after the previous one."""
 
     def story(trace: Trace) -> None:
@@ -124,7 +124,7 @@ def joined_and_sends(
     request: StreamsGroupHeartbeatRequest, *, error: int = 0, last: int = 0, after_ms: float = INTERVAL_MS
 ) -> Story:
     """Returns a story in which a member joins and then sends this heartbeat. If `error` is given, the member first
-    sends another heartbeat that gets this error."""
+    sends another heartbeat that receives this error."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -169,7 +169,7 @@ def asks_for_its_epoch(trace: Trace) -> None:
 
 
 def acknowledges_late(times: int) -> Story:
-    """Returns a story in which a member needs longer than the heartbeat interval to start its tasks. Then it sends
+    """Returns a story in which a member takes longer than the heartbeat interval to start its tasks. Then it sends
     `times` heartbeats too early."""
 
     def story(trace: Trace) -> None:
@@ -295,7 +295,7 @@ def nothing_new() -> StreamsGroupHeartbeatResponse:
 
 
 def holds_tasks_and_sends(*requests: StreamsGroupHeartbeatRequest, after_ms: float = INTERVAL_MS) -> Story:
-    """Returns a story in which a member gets the tasks 0_0 and 0_1, reports them, and then sends these heartbeats."""
+    """Returns a story in which a member receives tasks 0_0 and 0_1, reports them, and then sends these heartbeats."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -308,7 +308,7 @@ def holds_tasks_and_sends(*requests: StreamsGroupHeartbeatRequest, after_ms: flo
 
 
 def loses_a_task_and_sends(request: StreamsGroupHeartbeatRequest, after_ms: float) -> Story:
-    """Returns a story in which a member with the tasks 0_0 and 0_1 loses 0_1, and then sends this heartbeat."""
+    """Returns a story in which a member with tasks 0_0 and 0_1 loses 0_1 and then sends this heartbeat."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()

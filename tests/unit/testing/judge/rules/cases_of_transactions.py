@@ -1,5 +1,4 @@
-"""Cases of the rules TXN, TV2, 2PC and SHT. Each rule has one trace that keeps the rule, and one trace that breaks
-it."""
+"""Cases for the rules TXN, TV2, 2PC and SHT. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 

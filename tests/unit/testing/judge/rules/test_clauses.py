@@ -34,7 +34,7 @@ class Clause(NamedTuple):
 
 
 def clauses() -> dict[str, Clause]:
-    """Returns the clauses on the page by their anchors."""
+    """Returns the clauses on the page, keyed by their anchors."""
     lines = (REPOSITORY / PAGE).read_text(encoding="utf-8").splitlines()
     found = [Clause(*match.groups()) for line in lines if (match := ROW.fullmatch(line))]
     return {clause.anchor: clause for clause in found}

@@ -1,5 +1,5 @@
-"""Tests that a client may send several requests before it reads a response. No rule assumes that a request reacts to
-the latest response."""
+"""Tests that a client can send several requests before it reads a response. No rule assumes that a request is a
+reaction to the latest response."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_the_exceptions_are_exactly_the_rules_broken_without_responses() -> None
 )
 @pytest.mark.parametrize("order", ["same", "swapped", "interleaved"])
 def test_requests_of_two_apis_are_retried_in_any_order(of_partitions: int, of_offsets: int, order: str) -> None:
-    """Checks that two requests that are in flight together may be retried in any order. kafka-python 3.0.12 sends such
-    requests."""
+    """Checks that two requests in flight together can be retried in any order. kafka-python 3.0.12 sends
+    AddPartitionsToTxn and AddOffsetsToTxn together."""
     trace = Trace()
     producer = Producer(trace)
     producer.add_both(of_partitions, of_offsets)
@@ -118,7 +118,8 @@ def test_a_producer_that_goes_on_while_its_init_producer_id_is_to_be_retried_is_
 
 
 def test_the_instance_that_was_replaced_may_go_on_until_it_is_fenced() -> None:
-    """Checks that neither 2PC.2 nor SHT.1 applies to the old instance, which does not know about its successor."""
+    """Checks that neither 2PC.2 nor SHT.1 applies to the old instance, which does not know that it has been
+    replaced."""
     trace = Trace()
     old = Producer(trace, 12)
     new = trace.connect()

@@ -1,5 +1,5 @@
 """Tests each rule with a trace that keeps it, a trace that breaks it, and a trace that does not exercise it. Also tests
-corner cases of some rules."""
+some rules' corner cases."""
 
 import pytest
 
@@ -63,8 +63,8 @@ def test_a_rule_that_was_not_exercised_has_no_verdict() -> None:
 
 
 def test_a_client_need_not_wait_if_the_broker_throttles_by_itself() -> None:
-    """Checks that CON.2 does not apply to versions for which the broker itself delays its response. It does not apply
-    to APIs that were introduced after KIP-219 either, because Kafka's own clients do not wait after their responses."""
+    """Checks that CON.2 does not apply to versions for which the broker itself delays its response. Nor does it apply
+    to APIs introduced after KIP-219, because Kafka's own clients do not wait after their responses."""
     assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"
     trace = Trace()
     peer = trace.connect()
@@ -75,8 +75,8 @@ def test_a_client_need_not_wait_if_the_broker_throttles_by_itself() -> None:
 
 @pytest.mark.parametrize(("sequence", "verdict"), [(1, "kept"), (2, "broken")])
 def test_a_retry_keeps_its_sequence_where_its_topic_was_created_again(sequence: int, verdict: str) -> None:
-    """Checks that IDM.1 requires the same sequence from a retry after its topic was created again. Java's producer
-    4.3.1 sends such a retry."""
+    """Checks that IDM.1 requires the same sequence from a retry after its topic was recreated. The Java producer 4.3.1
+    sends such a retry."""
     trace = Trace()
     peer, producer = trace.connect(), (7, 0)
     init(peer, producer)
@@ -124,7 +124,7 @@ def test_a_heartbeat_is_not_early_if_the_broker_may_have_read_the_one_before_it_
 
 
 def test_offsets_of_tasks_may_come_with_each_report_of_tasks() -> None:
-    """Checks that any report of tasks may contain offsets, because Kafka Streams 4.4.0 sends offsets with each
+    """Checks that any report of tasks can contain offsets, because Kafka Streams 4.4.0 sends offsets with each
     report."""
     story = cases_of_streams.holds_tasks_and_sends(cases_of_streams.offsets(), cases_of_streams.reports_with_offsets(0))
     assert told(story).verdict("STG.27") == "not exercised"
@@ -140,16 +140,16 @@ def test_every_rule_says_when_it_is_decided_or_why_it_is_not() -> None:
 
 
 def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later() -> None:
-    """Checks that a client that uses its new member id earlier than the judge expects breaks no rule, except that it
-    sends no ApiVersions request."""
+    """Checks that a client that uses its new member id earlier than the judge expects breaks no rule except VER.1,
+    because this trace contains no ApiVersions request."""
     tallies = told(cases_of_groups.given_an_id_at_once("")).tallies()
     assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
 
 
 @pytest.mark.parametrize("error", [10, 45, 87])
 def test_a_sequence_whose_batch_was_refused_is_free_for_other_records(error: int) -> None:
-    """Checks that a refused batch frees its sequence. Java's producer lowers the sequences of later batches in this
-    case."""
+    """Checks that a refused batch frees its sequence. In this case, the Java producer lowers the sequences of later
+    batches."""
     tallies = told(cases_of_produce.sends_again(b"other", error=error)).tallies()
     assert [rule for rule in ("IDM.1", "IDM.2", "IDM.3", "IDM.5") if rule in tallies and tallies[rule].broken] == []
 

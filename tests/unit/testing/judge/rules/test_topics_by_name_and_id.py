@@ -1,7 +1,7 @@
-"""Tests that a client that changes from topic names to topic ids, or back, is judged as if it had used only names or
+"""Tests that a client that switches from topic names to topic ids, or back, is judged as if it had used only names or
 only ids.
 
-Java's producer changes when the highest version of Produce that all its brokers support changes from 12 to 13.
+The Java producer switches when the highest version of Produce that all its brokers support changes from 12 to 13.
 """
 
 import pytest
@@ -97,8 +97,8 @@ def test_a_gap_or_a_restart_is_found_across_the_change(versions: tuple[int, int]
 
 
 def test_no_rule_is_broken_if_metadata_arrive_after_both_name_and_id_were_used() -> None:
-    """Checks that no rule is broken in a recording that started too late, where the judge cannot know which sequence
-    comes next."""
+    """Checks that no rule is broken in a recording that started too late for the judge to know which sequence comes
+    next."""
     trace = Trace()
     peer = trace.connect()
     init(peer, PRODUCER)
