@@ -144,11 +144,11 @@ class Judge:
             yield from self._wrongly_there(place)
         torn = list(self._torn())
         yield from torn
-        told = {(each.partition, each.value) for each in torn}
+        reported = {(each.partition, each.value) for each in torn}
         for partition, reading in self._readings:
             for anomaly in self._lost(partition, reading):
-                if (partition, anomaly.value) not in told:
-                    told.add((partition, anomaly.value))
+                if (partition, anomaly.value) not in reported:
+                    reported.add((partition, anomaly.value))
                     yield anomaly
         yield from self._reordered()
 

@@ -50,8 +50,8 @@ def franz_go(patterns: Sequence[str]) -> list[Path]:
     source = FOLDER / "franz-go"
     if not tests.exists():
         download = ["go", "mod", "download", "-json", FRANZ_GO]
-        told = subprocess.run(download, capture_output=True, check=True, cwd="/").stdout
-        shutil.copytree(json.loads(told)["Dir"], source, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        output = subprocess.run(download, capture_output=True, check=True, cwd="/").stdout
+        shutil.copytree(json.loads(output)["Dir"], source, dirs_exist_ok=True, copy_function=shutil.copyfile)
         build = ["go", "test", "-mod=mod", "-c", "-o", str(tests), "."]
         subprocess.run(build, cwd=source / "pkg" / "kgo", check=True)
     for number, pattern in enumerate(patterns or PIECES):

@@ -90,14 +90,14 @@ def install_kafka_streams(version: str) -> str:
 
 def _maven(folder: Path, coordinates: Sequence[str]) -> None:
     fields = ("groupId", "artifactId", "version", "classifier")
-    wanted = "".join(
+    dependencies = "".join(
         "<dependency>"
         + "".join(f"<{field}>{value}</{field}>" for field, value in zip(fields, each.split(":"), strict=False))
         + "</dependency>"
         for each in coordinates
     )
     model = "<modelVersion>4.0.0</modelVersion><groupId>history</groupId><artifactId>history</artifactId>"
-    text = f"<project>{model}<version>1</version><dependencies>{wanted}</dependencies></project>"
+    text = f"<project>{model}<version>1</version><dependencies>{dependencies}</dependencies></project>"
     (folder / "pom.xml").write_text(text, encoding="utf-8")
     _run(["mvn", "--quiet", "--batch-mode", COPY_DEPENDENCIES], folder)
 

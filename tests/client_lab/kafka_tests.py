@@ -171,8 +171,8 @@ class KafkaTests:
             subprocess.run(["javac", "-cp", jars, "-d", str(instead), *map(str, INSTEAD)], check=True)
             self._class_path = f"{instead}:{jars}"
 
-    def classes(self, wanted: Sequence[str]) -> list[str]:
-        """Returns the test classes whose simple name or jar is in `wanted`, or all of them if `wanted` is empty. A
+    def classes(self, names: Sequence[str]) -> list[str]:
+        """Returns the test classes whose simple name or jar is in `names`, or all of them if `names` is empty. A
         class includes its variants with other broker settings."""
         found: list[str] = []
         for name in (*JARS, STREAMS):
@@ -180,7 +180,7 @@ class KafkaTests:
                 classes = (file for file in jar.namelist() if file.endswith(".class"))
                 files = [file for file in classes if _is_wanted(file, jar.read(VARIANT.sub("", file)))]
             tests = sorted(file.removesuffix(".class").replace("/", ".") for file in files)
-            found += [each for each in tests if not wanted or {name, *_simple_names(each)} & set(wanted)]
+            found += [each for each in tests if not names or {name, *_simple_names(each)} & set(names)]
         return found
 
     def run(self, name: str) -> tuple[list[Outcome], list[Path]]:

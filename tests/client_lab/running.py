@@ -76,20 +76,20 @@ def run(
     if actor is not None:
         actor.start()
     try:
-        told, complaint = process.communicate("".join(f"{line}\n" for line in script), timeout=patience_s)
+        printed, complaint = process.communicate("".join(f"{line}\n" for line in script), timeout=patience_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        told, complaint = process.communicate()
-        return ProgramEnd(HANGS, told + complaint)
+        printed, complaint = process.communicate()
+        return ProgramEnd(HANGS, printed + complaint)
     finally:
         if actor is not None:
             actor.join()
     if failures:
         raise failures[0]
-    output = told + complaint
+    output = printed + complaint
     if process.returncode < 0:
         return ProgramEnd(f"dies of {signal.Signals(-process.returncode).name}", output)
-    lines = told.strip().splitlines() or complaint.strip().splitlines() or [""]
+    lines = printed.strip().splitlines() or complaint.strip().splitlines() or [""]
     return ProgramEnd(lines[-1], output)
 
 

@@ -41,12 +41,12 @@ def main() -> None:
                 driver.stdout.readline()
             driver.stdin.write(" ".join([verb, *words]) + "\n")
             driver.stdin.flush()
-            told = json.loads(driver.stdout.readline())
+            answer = json.loads(driver.stdout.readline())
             if how == f"{verb} raises":
-                told = {"error": "on purpose"}
+                answer = {"error": "on purpose"}
             if verb in ("poll", "groups") and how == "delivered twice":
-                told["records"] *= 2
-            print(json.dumps(told), flush=True)
+                answer["records"] *= 2
+            print(json.dumps(answer), flush=True)
         driver.stdin.close()
     if how == "leaves":
         asyncio.run(leave())

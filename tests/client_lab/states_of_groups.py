@@ -14,8 +14,8 @@ def heartbeat_tells_of_a_rebalance(kafka: Cluster) -> None:
 
 
 def coordinator_searches(kafka: Cluster) -> str:
-    asked = [each for each in kafka.requests(api="FindCoordinator") if each["client_id"] != NAME]
-    return f"FindCoordinator {len(asked)}"
+    requests = [each for each in kafka.requests(api="FindCoordinator") if each["client_id"] != NAME]
+    return f"FindCoordinator {len(requests)}"
 
 
 def heartbeats_unanswered(kafka: Cluster) -> None:

@@ -72,10 +72,10 @@ class Application:
                 for record in records:
                     self._positions[record.partition] = record.offset + 1
                     values.append((record.value or b"").decode())
-        told: dict[str, object] = {"records": values}
+        report: dict[str, object] = {"records": values}
         if MISSING_SOURCE_TOPICS in self._member.statuses and self._breaks != "ignores statuses":
-            told["error"] = f"the source topic {self._topic} is missing"
-        return told
+            report["error"] = f"the source topic {self._topic} is missing"
+        return report
 
     def close(self) -> None:
         for partition in self._positions:
@@ -86,13 +86,13 @@ class Application:
 
     def _follow(self) -> None:
         """Starts and stops tasks as the last response requires. The next heartbeat reports the changed tasks."""
-        wanted = set(self._member.tasks.get("0", []))
-        if wanted == self._positions.keys():
+        partitions = set(self._member.tasks.get("0", []))
+        if partitions == self._positions.keys():
             return
-        for partition in self._positions.keys() - wanted:
+        for partition in self._positions.keys() - partitions:
             self._commit(partition)
             del self._positions[partition]
-        started = {partition: self._committed(partition) for partition in wanted - self._positions.keys()}
+        started = {partition: self._committed(partition) for partition in partitions - self._positions.keys()}
         self._positions |= started
         self._consumer.assign([TopicPartition(self._topic, partition) for partition in self._positions])
         for partition, offset in started.items():
@@ -114,8 +114,8 @@ class Application:
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE.value, answer
 
     def _committed(self, partition: int) -> int:
-        wanted = OffsetFetchRequestTopics(name=self._topic, partition_indexes=[partition])
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[wanted])])
+        topic = OffsetFetchRequestTopics(name=self._topic, partition_indexes=[partition])
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])])
         answer = self._wire.ask(request, FETCH_VERSION, OffsetFetchResponse)
         return max(answer.groups[0].topics[0].partitions[0].committed_offset, 0)
 
@@ -125,14 +125,14 @@ def main() -> None:
     application: Application | None = None
     for line in sys.stdin:
         verb, *words = line.split()
-        told: dict[str, object] = {}
+        report: dict[str, object] = {}
         if verb == "stream":
             application = Application(words[0], breaks)
         elif verb == "poll" and application is not None:
-            told = application.poll(int(words[0]))
+            report = application.poll(int(words[0]))
         else:
-            told = {"unimplemented": True}
-        print(json.dumps(told), flush=True)
+            report = {"unimplemented": True}
+        print(json.dumps(report), flush=True)
     if application is not None:
         application.close()
 

@@ -120,14 +120,14 @@ def request_of(bootstrap: str, queue: str, consumer: ShareConsumer) -> Request:
     """Returns a valid request for a producer that has just been initialised."""
     with producer_of(bootstrap, queue) as producer, Admin(bootstrap_servers=bootstrap) as admin:
         producer.init_transactions()
-        told = admin.describe_transactions([queue])[queue]
+        transaction = admin.describe_transactions([queue])[queue]
         topic_id = admin.describe_topics([queue])[queue].topic_id
     member = consumer.share_group_metadata()
     return Request(
         queue,
         queue,
-        told.producer_id,
-        told.producer_epoch,
+        transaction.producer_id,
+        transaction.producer_epoch,
         member.member_id,
         member.member_epoch,
         topic_id,

@@ -89,9 +89,11 @@ class Story:
         joined = self._join_a()
         before = joined.member_epoch
         self.join("C")
-        told = self.beat("A", before).assignment
-        assert told is not None
-        kept = [TopicPartitions(topic_id=each.topic_id, partitions=each.partitions) for each in told.topic_partitions]
+        assignment = self.beat("A", before).assignment
+        assert assignment is not None
+        kept = [
+            TopicPartitions(topic_id=each.topic_id, partitions=each.partitions) for each in assignment.topic_partitions
+        ]
         assert kept[0].partitions == [0, 1]
         assert self.beat("A", before, topic_partitions=kept).member_epoch == before + 1
         self.epoch = self.join("S", topics=["nope"], instance_id="i").member_epoch
@@ -120,9 +122,9 @@ class Story:
         return self.wire.ask(request, 1, ConsumerGroupHeartbeatResponse)
 
     def join(self, member: str, topics: list[str] | None = None, **more: object) -> ConsumerGroupHeartbeatResponse:
-        wanted = topics or [self.topic]
+        topic_names = topics or [self.topic]
         return self.beat(
-            member, 0, subscribed_topic_names=wanted, rebalance_timeout_ms=60_000, topic_partitions=[], **more
+            member, 0, subscribed_topic_names=topic_names, rebalance_timeout_ms=60_000, topic_partitions=[], **more
         )
 
     def commit(self, member: str, epoch: int, *partitions: int, instance: str | None = None) -> list[E]:
@@ -169,12 +171,12 @@ class Story:
 
     def fetch(self, *, stable: bool = True) -> list[tuple[int, E]]:
         """Fetches offsets as A and returns the committed offset and error code of each of the three partitions."""
-        wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1, 2])]
-        group = OffsetFetchRequestGroup(group_id=self.group, member_id="A", member_epoch=self.epoch, topics=wanted)
+        topics = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1, 2])]
+        group = OffsetFetchRequestGroup(group_id=self.group, member_id="A", member_epoch=self.epoch, topics=topics)
         request = OffsetFetchRequest(groups=[group], require_stable=stable)
-        (told,) = self.wire.ask(request, 9, OffsetFetchResponse).groups
-        assert told.error_code == 0
-        return [(each.committed_offset, E(each.error_code)) for each in told.topics[0].partitions]
+        (group_response,) = self.wire.ask(request, 9, OffsetFetchResponse).groups
+        assert group_response.error_code == 0
+        return [(each.committed_offset, E(each.error_code)) for each in group_response.topics[0].partitions]
 
     def becomes(self, *offsets: int) -> None:
         """Waits until these offsets are committed. Kafka answers EndTxn before it writes the markers."""

@@ -182,8 +182,8 @@ def test_a_refused_produce_says_where_the_log_starts_as_kafkas_does(kafka: Clust
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     producer.produce("orders", "a")
     assert producer.flush(10) == 0
-    told = [each["answer"]["responses"][0]["partitionResponses"][0] for each in kafka.requests(api="Produce")]
-    (refused,) = [each for each in told if each["errorCode"] == 59]
+    responses = [each["answer"]["responses"][0]["partitionResponses"][0] for each in kafka.requests(api="Produce")]
+    (refused,) = [each for each in responses if each["errorCode"] == 59]
     assert refused["logStartOffset"] == 0
 
 

@@ -36,35 +36,35 @@ def control(odradek: Odradek, capsys: pytest.CaptureFixture[str]) -> Control:
 
 @pytest.fixture
 def cluster(control: Control) -> Iterator[dict[str, Any]]:
-    told = control("create", "num.partitions=2")
-    yield told
-    control("delete", "-C", told["id"])
+    facts = control("create", "num.partitions=2")
+    yield facts
+    control("delete", "-C", facts["id"])
 
 
 def test_a_cluster_is_made_shown_and_deleted(control: Control) -> None:
-    told = control("create", "--nodes", "4,2", "--ttl-s", "600", "num.partitions=2")
-    assert [node["id"] for node in told["nodes"]] == [4, 2]
-    del told["token"]
-    assert told in control("clusters")
-    assert control("show", "-C", told["id"]) == told
-    control("delete", "-C", told["id"])
-    assert "there is no cluster" in control("show", "-C", told["id"], status=4)
+    facts = control("create", "--nodes", "4,2", "--ttl-s", "600", "num.partitions=2")
+    assert [node["id"] for node in facts["nodes"]] == [4, 2]
+    del facts["token"]
+    assert facts in control("clusters")
+    assert control("show", "-C", facts["id"]) == facts
+    control("delete", "-C", facts["id"])
+    assert "there is no cluster" in control("show", "-C", facts["id"], status=4)
 
 
 def test_a_cluster_is_made_with_topics(control: Control) -> None:
-    told = control("create", "--topic", "orders=3", "--topic", "paid=1")
-    topics = list_topics(AdminClient({"bootstrap.servers": told["bootstrap"]})).topics
+    facts = control("create", "--topic", "orders=3", "--topic", "paid=1")
+    topics = list_topics(AdminClient({"bootstrap.servers": facts["bootstrap"]})).topics
     assert {name: len(topic.partitions) for name, topic in topics.items()} == {"orders": 3, "paid": 1}
-    control("delete", "-C", told["id"])
+    control("delete", "-C", facts["id"])
     assert "topics.orders" in control("create", "--topic", "orders=many", status=1)
 
 
 def test_a_cluster_is_made_with_listeners_and_users(control: Control) -> None:
     listeners = ("--listener", '{"name": "open"}', "--listener", '{"name": "tls", "protocol": "SASL_SSL"}')
-    told = control("create", *listeners, "--user", "alice=secret", "--user", "bob=b=b")
-    assert [each["protocol"] for each in told["listeners"]] == ["PLAINTEXT", "SASL_SSL"]
-    assert told["ca_certificate"].startswith("-----BEGIN CERTIFICATE-----")
-    control("delete", "-C", told["id"])
+    facts = control("create", *listeners, "--user", "alice=secret", "--user", "bob=b=b")
+    assert [each["protocol"] for each in facts["listeners"]] == ["PLAINTEXT", "SASL_SSL"]
+    assert facts["ca_certificate"].startswith("-----BEGIN CERTIFICATE-----")
+    control("delete", "-C", facts["id"])
     assert "is not JSON" in control("create", "--listener", "SSL", status=2)
 
 
@@ -125,7 +125,7 @@ def test_mistakes_on_the_command_line_are_explained(control: Control) -> None:
 def test_the_environment_names_the_broker_and_its_token_as_for_fixtures() -> None:
     with Odradek.start(**{"odradek.http.token": "a-token"}) as guarded:
         address = {"ODRADEK_CONTROL": f"{guarded.host}:{guarded.port}"}
-        told = [
+        processes = [
             subprocess.run(
                 [sys.executable, "-m", "odradek", "control", "clusters"],
                 env={**os.environ, **address, "ODRADEK_TOKEN": token},
@@ -134,9 +134,9 @@ def test_the_environment_names_the_broker_and_its_token_as_for_fixtures() -> Non
             )
             for token in ("a-token", "another")
         ]
-    assert [each.returncode for each in told] == [0, 5]
-    assert [cluster["id"] for cluster in json.loads(told[0].stdout)] == ["default"]
-    assert "token of odradek.http.token, or the token is wrong" in told[1].stderr
+    assert [each.returncode for each in processes] == [0, 5]
+    assert [cluster["id"] for cluster in json.loads(processes[0].stdout)] == ["default"]
+    assert "token of odradek.http.token, or the token is wrong" in processes[1].stderr
 
 
 def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
@@ -158,8 +158,8 @@ def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
 
 
 def test_every_call_of_the_interface_has_an_action() -> None:
-    told = {call.name for call in table.CALLS}
+    names = {call.name for call in table.CALLS}
     made = {call.name for call in table.CALLS if call.action is not None}
     # `openapi` returns the document itself, `move-clock` is another form of `clock`, and `judge --attach` uses
     # `recording`.
-    assert told - made == {"openapi", "move-clock", "recording"}
+    assert names - made == {"openapi", "move-clock", "recording"}

@@ -44,11 +44,11 @@ def test_each_exchange_is_reported_when_it_is_complete(odradek: Odradek, kafka: 
     assert events.response.headers["Content-Type"] == "text/event-stream"
     with Wire(kafka.bootstrap, "a") as wire:
         wire.ask(ApiVersionsRequest(), 0)
-        told = events.next()
+        event = events.next()
         wire.ask(MetadataRequest(topics=[]), 12)
         more = events.next()
-    assert (told["id"], more["id"]) == (1, 2)
-    assert [told["data"], more["data"]] == kafka.requests()
+    assert (event["id"], more["id"]) == (1, 2)
+    assert [event["data"], more["data"]] == kafka.requests()
     events.close()
 
 
@@ -58,8 +58,8 @@ def test_events_are_of_one_api_and_client(odradek: Odradek, kafka: Cluster) -> N
             wire.ask(ApiVersionsRequest(), 0)
             wire.ask(MetadataRequest(topics=[]), 12)
     events = Events(odradek, kafka, "?api=Metadata&client_id=b")
-    told = events.next()
-    assert (told["id"], told["data"]["api"], told["data"]["client_id"]) == (4, "Metadata", "b")
+    event = events.next()
+    assert (event["id"], event["data"]["api"], event["data"]["client_id"]) == (4, "Metadata", "b")
     events.close()
 
 
@@ -72,12 +72,12 @@ def test_a_waiting_exchange_is_reported_after_later_ones_and_after_a_reconnect(
         waiting.send(ApiVersionsRequest(), 0)
         kafka.wait(hold="h")
         going.ask(ApiVersionsRequest(), 0)
-        told = events.next()
-        assert told["data"]["number"] == 2
+        event = events.next()
+        assert event["data"]["number"] == 2
         events.close()
         kafka.release("h")
         waiting.receive(ApiVersionsRequest.API_KEY, 0)
-    again = Events(odradek, kafka, last=told["id"])
+    again = Events(odradek, kafka, last=event["id"])
     assert [(each["data"]["number"], each["id"]) for each in (again.next(), again.next())] == [(1, 1), (2, 2)]
     again.close()
 
@@ -88,8 +88,8 @@ def test_a_held_request_is_reported_as_closed_when_its_client_disconnects(odrade
     with Wire(kafka.bootstrap, "gone") as wire:
         wire.send(ApiVersionsRequest(), 0)
         kafka.wait(hold="h")
-    told = events.next()["data"]
-    assert (told["closed"], told["answer"]) == (True, None)
+    event = events.next()["data"]
+    assert (event["closed"], event["answer"]) == (True, None)
     events.close()
 
 

@@ -150,9 +150,9 @@ def test_a_client_shows_the_certificate_that_was_made_for_its_user(odradek: Odra
             while not (open_now := kafka.connections()):
                 pass
             assert [each["principal"] for each in open_now] == ["User:alice"]
-        told = odradek.call("GET", f"/clusters/{kafka.id}")[1]
-        assert "client_certificates" not in told
-        assert "PRIVATE KEY" not in str(told)
+        facts = odradek.call("GET", f"/clusters/{kafka.id}")[1]
+        assert "client_certificates" not in facts
+        assert "PRIVATE KEY" not in str(facts)
 
 
 def test_a_test_can_use_its_own_certificates(odradek: Odradek, tmp_path: Path) -> None:

@@ -94,8 +94,8 @@ def is_decided(kafka: Cluster) -> bool:
 
 def transaction(kafka: Cluster) -> Mapping[str, Any]:
     # There is no state `-`, so this call always times out. The response reports the actual state.
-    asked = {"transaction": TRANSACTIONAL_ID, "state": "-", "timeout_ms": 0}
-    facts: Mapping[str, Any] = kafka.call("POST", "/wait", asked, also=frozenset({408}))[1]
+    condition = {"transaction": TRANSACTIONAL_ID, "state": "-", "timeout_ms": 0}
+    facts: Mapping[str, Any] = kafka.call("POST", "/wait", condition, also=frozenset({408}))[1]
     return facts
 
 
@@ -270,8 +270,8 @@ def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
     if cell.at is Point.SHARE_STATE and "observe" not in cell.action:
         if "delay_ms" in cell.action:
             kafka.clock.freeze()
-        asked = {**SHARED, "state": "-", "timeout_ms": 0}
-        assert kafka.call("POST", "/wait", asked, also=frozenset({408}))[1]["state"] != "ENDED"
+        condition = {**SHARED, "state": "-", "timeout_ms": 0}
+        assert kafka.call("POST", "/wait", condition, also=frozenset({408}))[1]["state"] != "ENDED"
     if cell.action.keys().isdisjoint({"delay_ms", "hold"}):
         return
     if cell.at is Point.LOADING:

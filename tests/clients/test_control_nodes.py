@@ -94,8 +94,8 @@ def produce(kafka: Cluster, topic: str, *values: str, partition: int = 0) -> Non
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     failures: list[object] = []
     for value in values:
-        told = lambda error, _: failures.append(error) if error else None  # noqa: E731
-        producer.produce(topic, value, partition=partition, on_delivery=told)
+        note_failure = lambda error, _: failures.append(error) if error else None  # noqa: E731
+        producer.produce(topic, value, partition=partition, on_delivery=note_failure)
     assert producer.flush(20) == 0
     assert failures == []
 
@@ -146,10 +146,10 @@ def test_a_partition_is_led_by_the_first_running_node_that_a_client_assigns(kafk
     more = NewPartitions("orders", 4, replica_assignment=[[third, first]])
     admin.create_partitions([more])["orders"].result(10)
     assert leaders(kafka, "orders") == [third, first, second, third]
-    told = list_topics(admin, "orders").topics["orders"].partitions
+    partitions = list_topics(admin, "orders").topics["orders"].partitions
     # Replicas that the request does not list come last.
-    assert told[0].replicas == told[0].isrs == [third, first, second]
-    assert told[1].replicas == told[1].isrs == [first, third, second]
+    assert partitions[0].replicas == partitions[0].isrs == [third, first, second]
+    assert partitions[1].replicas == partitions[1].isrs == [first, third, second]
     kafka.stop_node(third)
     admin.create_topics([NewTopic("payments", 1, replica_assignment=[[third, second]])])["payments"].result(10)
     assert leaders(kafka, "payments") == [second]
@@ -352,8 +352,8 @@ def test_a_fork_may_have_more_nodes(odradek: Odradek, more: int | list[int]) -> 
                 fork.move_leader("orders", 0, node)
                 produce(fork, "orders", "b")
             admin = AdminClient({"bootstrap.servers": fork.bootstrap})
-            told = list_topics(admin, "orders").topics["orders"].partitions[0]
-            assert (told.leader, sorted(told.replicas)) == (7, sorted(ids))
+            partition = list_topics(admin, "orders").topics["orders"].partitions[0]
+            assert (partition.leader, sorted(partition.replicas)) == (7, sorted(ids))
         with pytest.raises(Refused, match="a list that begins with the ids of the existing nodes: 7"):
             odradek.cluster(fork=one, nodes=[1, 7])
 
@@ -432,8 +432,8 @@ def test_a_node_lists_the_groups_that_it_coordinates(kafka: Cluster) -> None:
     listed = admin.list_consumer_groups().result(10)
     assert listed.errors == []
     assert sorted(each.group_id for each in listed.valid) == groups
-    told = [each["answer"]["groups"] for each in kafka.requests(api="ListGroups")]
-    assert sorted(len(each) for each in told) == [1, 1, 1]
+    listings = [each["answer"]["groups"] for each in kafka.requests(api="ListGroups")]
+    assert sorted(len(each) for each in listings) == [1, 1, 1]
 
 
 def test_a_node_lists_the_transactions_that_it_coordinates(kafka: Cluster) -> None:
@@ -652,7 +652,7 @@ def test_records_of_every_leader_are_shared_and_acknowledged(kafka: Cluster) -> 
 
 
 def lags(admin: Admin, group: str) -> dict[ClientTopicPartition, int | None]:
-    return {place: told.lag for place, told in admin.list_share_group_offsets(group).items()}
+    return {place: offset.lag for place, offset in admin.list_share_group_offsets(group).items()}
 
 
 def test_a_client_that_names_a_node_id_gets_no_response_from_another_node(kafka: Cluster) -> None:
@@ -677,8 +677,8 @@ def test_an_election_of_the_preferred_leader_moves_the_partition_back(kafka: Clu
     places = [TopicPartition("elected", index) for index in range(len(NODES))]
 
     def elect() -> list[int]:
-        told = admin.elect_leaders(ElectionType.PREFERRED, places).result(20)
-        return [0 if told[place] is None else told[place].code() for place in places]
+        outcomes = admin.elect_leaders(ElectionType.PREFERRED, places).result(20)
+        return [0 if outcomes[place] is None else outcomes[place].code() for place in places]
 
     preferred = leaders(kafka, "elected")
     not_needed, not_available = ErrorCode.ELECTION_NOT_NEEDED.value, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE.value
@@ -700,5 +700,5 @@ def test_each_node_describes_and_alters_its_own_settings(kafka: Cluster) -> None
         admin.incremental_alter_configs([resource])[resource].result(20)
     for node in NODES:
         resource = ConfigResource(ConfigResource.Type.BROKER, str(node))
-        told = admin.describe_configs([resource])[resource].result(20)
-        assert (told["node.id"].value, told["log.cleaner.threads"].value) == (str(node), str(node % 7 + 2))
+        settings = admin.describe_configs([resource])[resource].result(20)
+        assert (settings["node.id"].value, settings["log.cleaner.threads"].value) == (str(node), str(node % 7 + 2))

@@ -103,7 +103,7 @@ def test_copies_are_exactly_once_under_lawful_but_rare_answers(odradek: Odradek,
         make_topics(kafka, "in", "out")
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
         values: list[bytes] = []
-        told = kafka.odd()
+        report = kafka.odd()
         while undone(kafka, IN_COPIES) and len(values) < 20 * PER_COPY:
             more = [b"%03d" % number for number in range(len(values), len(values) + PER_COPY)]
             for value in more:
@@ -111,9 +111,9 @@ def test_copies_are_exactly_once_under_lawful_but_rare_answers(odradek: Odradek,
                 producer.flush(30)
             copy(kafka, PER_COPY)
             values += more
-            told = kafka.odd()
+            report = kafka.odd()
         assert read_all(kafka, "out", len(values)) == values
-        assert told["seed"] == seed
+        assert report["seed"] == seed
         assert undone(kafka, IN_COPIES) == []
         kafka.odd(0)
         before = kafka.odd()
@@ -330,10 +330,10 @@ def test_an_invalid_rules_file_stops_the_start_and_is_named(
     broker.options = ("--faults", str(path))
     with pytest.raises(RuntimeError, match="ended with status 1"):
         broker.start()
-    told = broker.log_text()
-    assert words in told
-    assert str(path) in told
-    assert "Traceback" not in told
+    log_text = broker.log_text()
+    assert words in log_text
+    assert str(path) in log_text
+    assert "Traceback" not in log_text
 
 
 def test_copies_go_on_where_the_coordinator_of_the_offsets_has_moved(odradek: Odradek) -> None:

@@ -198,11 +198,11 @@ def test_librdkafka_2_16_reads_its_member_id_on_into_a_high_member_epoch(
         consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "group.protocol": "consumer"})
         consumer.subscribe(["in"])
         until_s = time.monotonic() + PATIENCE_S
-        asked: list[str] = []
-        while not asked:  # The member sends this epoch together with the member id that it has parsed.
+        member_ids: list[str] = []
+        while not member_ids:  # The member sends this epoch together with the member id that it has parsed.
             assert time.monotonic() < until_s
             consumer.poll(0.1)
             requests = [each["request"] for each in kafka.requests(api="ConsumerGroupHeartbeat")]
-            asked = [each["memberId"] for each in requests if each["memberEpoch"] == epoch]
-        assert (asked[0] != requests[0]["memberId"]) is is_misread
+            member_ids = [each["memberId"] for each in requests if each["memberEpoch"] == epoch]
+        assert (member_ids[0] != requests[0]["memberId"]) is is_misread
         consumer.close()

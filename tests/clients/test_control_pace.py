@@ -116,7 +116,7 @@ def test_an_answer_that_was_cut_is_kept_whole_and_edited_whole(kafka: Cluster) -
     with Wire(kafka.bootstrap, "cut") as wire:
         for throttle_ms in (7, 0):
             answer = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
-            told = kafka.requests(client_id="cut")[-1]
-            assert told["answer"]["throttleTimeMs"] == throttle_ms == answer.throttle_time_ms
-            assert told["answer"]["brokers"]
+            exchange = kafka.requests(client_id="cut")[-1]
+            assert exchange["answer"]["throttleTimeMs"] == throttle_ms == answer.throttle_time_ms
+            assert exchange["answer"]["brokers"]
     assert {each["name"]: each["done"] for each in kafka.odd()["oddities"]}["cut write"] == 2

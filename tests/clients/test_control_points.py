@@ -66,15 +66,15 @@ def has_left(kafka: Cluster, client_id: str) -> None:
 def send(kafka: Cluster, *, idempotent: bool = False) -> dict[int | None, KafkaError | None]:
     """Produces a record to each partition. Returns the error that the client reports for each partition, or None."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 50, "enable.idempotence": idempotent})
-    told: dict[int | None, KafkaError | None] = {}
+    errors: dict[int | None, KafkaError | None] = {}
 
     def delivered(error: KafkaError | None, message: Message) -> None:
-        told[message.partition()] = error
+        errors[message.partition()] = error
 
     for partition in (0, 1):
         producer.produce("orders", "a", partition=partition, on_delivery=delivered)
     assert producer.flush(20) == 0
-    return told
+    return errors
 
 
 def test_a_decision_is_held_before_its_first_marker(kafka: Cluster) -> None:
@@ -83,8 +83,8 @@ def test_a_decision_is_held_before_its_first_marker(kafka: Cluster) -> None:
     with pytest.raises(Exception, match="imed out"):
         producer.commit_transaction(1)
     kafka.wait(hold="decided")
-    told = kafka.wait(transaction="t", state="PrepareCommit")
-    assert told["partitions"] == ["orders-0", "orders-1"]
+    facts = kafka.wait(transaction="t", state="PrepareCommit")
+    assert facts["partitions"] == ["orders-0", "orders-1"]
     assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]  # No markers have been written.
     kafka.release("decided")
     producer.commit_transaction(10)
@@ -170,13 +170,13 @@ def test_a_version_that_is_refused_is_answered_with_the_range(kafka: Cluster) ->
     """Kafka's response has the format of version 0 (KIP-511), from which the client can choose another version."""
     do = {"error": "UNSUPPORTED_VERSION"}
     kafka.fault({"at": "received", "match": {"api": "ApiVersions", "versions": "4+"}, "do": do, "times": 1})
-    asked = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     with Wire(kafka.bootstrap) as wire:
-        refused = wire.ask(asked, 4, ApiVersionsResponse)
+        refused = wire.ask(request, 4, ApiVersionsResponse)
         (row,) = refused.api_keys
         assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION.value
         assert (row.api_key, row.min_version, row.max_version) == (ApiKey.API_VERSIONS.value, 0, 5)
-        assert wire.ask(asked, 3, ApiVersionsResponse).error_code == 0
+        assert wire.ask(request, 3, ApiVersionsResponse).error_code == 0
 
 
 @pytest.mark.parametrize("at", ["received", "applied"])
@@ -190,10 +190,10 @@ def test_a_client_recovers_from_a_reset_connection(kafka: Cluster, at: str) -> N
 def test_an_error_of_one_partition_leaves_the_other_alone(kafka: Cluster) -> None:
     error = {"error": "MESSAGE_TOO_LARGE", "partitions": [1]}
     kafka.fault({"match": {"api": "Produce", "topic": "orders"}, "do": error, "times": 1})
-    told = send(kafka)
-    assert told[0] is None
-    assert told[1] is not None
-    assert told[1].name() == "MSG_SIZE_TOO_LARGE"
+    errors = send(kafka)
+    assert errors[0] is None
+    assert errors[1] is not None
+    assert errors[1].name() == "MSG_SIZE_TOO_LARGE"
     assert [end_offset(kafka, each) for each in (0, 1)] == [1, 0]
 
 
@@ -262,12 +262,12 @@ def test_a_read_uncommitted_reader_ignores_aborted_transactions(kafka: Cluster, 
     records of these transactions, as franz-go once did (twmb/franz-go#758)."""
     in_transaction(kafka).abort_transaction(10)
     (producer_id,) = {each["producer_id"] for each in kafka.producers()}
-    told = {"ProducerId": producer_id, "FirstOffset": 0}
+    aborted = {"ProducerId": producer_id, "FirstOffset": 0}
     kafka.fault(
         {
             "match": {"api": "Fetch", "when": "IsolationLevel == 0"},
             "at": "applied",
-            "do": {"edit": {"Responses[*].Partitions[*].AbortedTransactions": [told]}},
+            "do": {"edit": {"Responses[*].Partitions[*].AbortedTransactions": [aborted]}},
         }
     )
     isolation = "read_uncommitted"

@@ -89,10 +89,10 @@ def commit_one(producer: Producer) -> None:
 def produce(kafka: Cluster, producer: Producer | None = None, topic: str = "orders") -> KafkaError | None:
     """Produces a record. Returns the error that the client reports, or None."""
     producer = producer or Producer({"bootstrap.servers": kafka.bootstrap})
-    told: list[KafkaError | None] = []
-    producer.produce(topic, "a", on_delivery=lambda error, _: told.append(error))
+    errors: list[KafkaError | None] = []
+    producer.produce(topic, "a", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(20) == 0
-    return told[0]
+    return errors[0]
 
 
 def end_offset(kafka: Cluster) -> int:
@@ -239,8 +239,8 @@ def test_a_client_repeats_its_request_while_the_coordinator_loads(kafka: Cluster
     kafka.wait(hold=facts["hold"])
     consumer = consumer_of(kafka)
     assert poll(consumer, 1, timeout_s=1) == []
-    asked = [each for api in ("FindCoordinator", "JoinGroup") for each in kafka.requests(api=api)]
-    assert asked
+    requests = [each for api in ("FindCoordinator", "JoinGroup") for each in kafka.requests(api=api)]
+    assert requests
     kafka.release(facts["hold"])
     assert len(poll(consumer, 1)) == 1
     consumer.close()
@@ -329,8 +329,8 @@ def test_a_member_whose_epoch_is_stale_joins_again(odradek: Odradek) -> None:
         # A FENCED_MEMBER_EPOCH must eventually be followed by a successful join.
         while heartbeats[-2:] != [110, 0] and time.monotonic() < until_s:
             consumer.poll(0.1)
-            told = kafka.requests(since=before, api="ConsumerGroupHeartbeat")
-            heartbeats = [each["answer"]["errorCode"] for each in told if each["answer"]][:2]
+            requests = kafka.requests(since=before, api="ConsumerGroupHeartbeat")
+            heartbeats = [each["answer"]["errorCode"] for each in requests if each["answer"]][:2]
         assert heartbeats == [110, 0]
         assert produce(kafka) is None
         assert len(poll(consumer, 1)) == 1

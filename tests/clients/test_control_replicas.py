@@ -66,9 +66,9 @@ class Asking:
 def test_the_leader_names_the_follower_in_the_consumers_rack_and_that_one_serves(kafka: Cluster) -> None:
     produce(kafka, b"a", b"b")
     leader, near, other = (Asking(kafka, node) for node in (1, 2, 3))
-    told = leader.fetch(0)
-    assert (told.error_code, told.preferred_read_replica, told.records) == (0, 2, b"")
-    assert told.high_watermark == 2
+    fetched = leader.fetch(0)
+    assert (fetched.error_code, fetched.preferred_read_replica, fetched.records) == (0, 2, b"")
+    assert fetched.high_watermark == 2
     # The leader names the replica immediately, without waiting for new records.
     assert leader.fetch(2, max_wait_ms=60_000).preferred_read_replica == 2
     for rack in ("", "far", "elsewhere"):
@@ -131,10 +131,10 @@ def own_reader(kafka: Cluster) -> Iterator[Read]:
 READERS = {"librdkafka": librdkafka_reader, "own": own_reader}
 
 
-def read_until(read: Read, wanted: bytes) -> list[bytes]:
+def read_until(read: Read, value: bytes) -> list[bytes]:
     found: list[bytes] = []
     until_s = time.monotonic() + PATIENCE_S
-    while wanted not in found:
+    while value not in found:
         assert time.monotonic() < until_s, found
         found += read()
     return found
@@ -181,13 +181,13 @@ def test_a_follower_describes_producers_too(kafka: Cluster) -> None:
     producer.produce("orders", b"a", partition=0)
     producer.flush(30)
     request = DescribeProducersRequest(topics=[TopicRequest(name="orders", partition_indexes=[0])])
-    told = [
+    described = [
         Wire(each).ask(request, 0, DescribeProducersResponse).topics[0].partitions[0]
         for each in kafka.bootstrap.split(",")
     ]
-    assert [each.error_code for each in told] == [0, 0, 0]
-    assert [each.active_producers for each in told] == [told[0].active_producers] * 3
-    assert len(told[0].active_producers) == 1
+    assert [each.error_code for each in described] == [0, 0, 0]
+    assert [each.active_producers for each in described] == [described[0].active_producers] * 3
+    assert len(described[0].active_producers) == 1
 
 
 def test_internal_topics_have_as_many_replicas_as_there_are_nodes(odradek: Odradek) -> None:

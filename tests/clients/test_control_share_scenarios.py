@@ -50,8 +50,8 @@ class ShareMember:
         self.wire = Wire(kafka.bootstrap)
         self.epoch = 0
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        (told,) = self.wire.ask(request, 12, MetadataResponse).topics
-        self.topic_id = told.topic_id
+        (topic_metadata,) = self.wire.ask(request, 12, MetadataResponse).topics
+        self.topic_id = topic_metadata.topic_id
         join = ShareGroupHeartbeatRequest(group_id="g", member_id=MEMBER, subscribed_topic_names=[topic])
         self.wire.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         until_s = time.monotonic() + PATIENCE_S

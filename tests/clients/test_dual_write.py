@@ -271,8 +271,8 @@ def test_an_ordinary_transaction_that_was_left_open_passes_no_timeout_on(orders:
         with dual.transaction() as transaction:
             transaction.execute("INSERT INTO orders VALUES (?)", (b"tea",))
             transaction.send(TOPIC, b"tea").result()
-            (told,) = admin.describe_transactions([TRANSACTIONAL_ID]).values()
-            assert (told.state, told.timeout_ms) == ("Ongoing", None)
+            (described,) = admin.describe_transactions([TRANSACTIONAL_ID]).values()
+            assert (described.state, described.timeout_ms) == ("Ongoing", None)
         write(dual, b"scones")
     assert orders.rows == orders.messages == [b"tea", b"scones"]
     with pytest.raises(FatalError):

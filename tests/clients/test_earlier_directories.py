@@ -62,10 +62,10 @@ def test_w2_the_first_start_raises_the_feature_and_logs_it_once(name: str, tmp_p
     with BrokerProcess(unpacked(name, tmp_path), TWO_PHASE) as broker:
         assert level(broker.bootstrap) == 1
         assert 95 in served_keys(broker.bootstrap)
-        told = "odradek.share.transactions is now at level 1: an earlier Odradek"
-        assert told in broker.log_text()
+        message = "odradek.share.transactions is now at level 1: an earlier Odradek"
+        assert message in broker.log_text()
         broker.restart()
-        assert broker.log_text().count(told) == 1
+        assert broker.log_text().count(message) == 1
         assert level(broker.bootstrap) == 1
 
 
@@ -78,8 +78,8 @@ def test_w2_staged_records_wait_for_their_transaction_which_can_be_ended(committ
         broker.kill9()
         broker.start()
         with Admin(bootstrap_servers=at) as admin:
-            told = admin.describe_transactions([TRANSACTIONAL_ID])[TRANSACTIONAL_ID]
-            open_one = PreparedTxnState(told.producer_id, told.producer_epoch)
+            transaction = admin.describe_transactions([TRANSACTIONAL_ID])[TRANSACTIONAL_ID]
+            open_one = PreparedTxnState(transaction.producer_id, transaction.producer_epoch)
             admin.end_transaction(TRANSACTIONAL_ID, open_one, committed=committed)
         assert outputs(at, OUTPUT) == ([b"committed", b"second"] if committed else [b"committed"])
         with worker(at, QUEUE, GROUP) as consumer:

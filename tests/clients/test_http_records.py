@@ -180,15 +180,15 @@ def test_decoded_values_keep_their_numbers_on_one_line_in_each_media_type(broker
     schema_id = registry.call("/subjects/written-value/versions", body)[1]["id"]
     value = struct.pack(">bI", 0, schema_id) + b'{"price":\n10.00}'
     http.write("written", {"value_base64": base64.b64encode(value).decode()})
-    wanted = '"value": {"price": 10.00}'
+    text = '"value": {"price": 10.00}'
     url = f"http://localhost:{http.port}/api/topics/written/records?value_format=json-schema"
     with urlopen(url, timeout=60) as answer:
-        assert wanted in answer.read().decode()
+        assert text in answer.read().decode()
     lines = http.read("written", "value_format=json-schema", LINES)[1]
-    assert [wanted in line for line in lines.splitlines()] == [True]
+    assert [text in line for line in lines.splitlines()] == [True]
     with urlopen(Request(url, headers=EVENTS), timeout=60) as stream:
         assert stream.readline() == b"id: 0:1\n"
-        assert wanted in stream.readline().decode()
+        assert text in stream.readline().decode()
 
 
 def test_an_answer_ends_where_decoding_would_take_too_much_work(broker: BrokerProcess, http: Http) -> None:

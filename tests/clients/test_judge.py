@@ -62,14 +62,14 @@ def test_a_client_that_keeps_the_rules_passes(tmp_path: Path, capsys: pytest.Cap
 def test_the_broker_gives_rare_answers_by_a_seed_that_the_command_prints(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--", sys.executable, "-c", PRODUCE]
     assert tree.run(["judge", *words]) == 0
-    told = re.search(r"--odd (\d+) repeats them", capfd.readouterr().err)
-    assert told is not None
+    seed = re.search(r"--odd (\d+) repeats them", capfd.readouterr().err)
+    assert seed is not None
     ask = (
         "import os; from odradek.testing.sync import Odradek; host, port = os.environ['ODRADEK_CONTROL'].split(':');"
         "print('seed', Odradek(host, int(port)).default.odd()['seed'])"
     )
-    tree.run(["judge", "--odd", told[1], "--", sys.executable, "-c", ask])
-    assert f"seed {told[1]}\n" in capfd.readouterr().out
+    tree.run(["judge", "--odd", seed[1], "--", sys.executable, "-c", ask])
+    assert f"seed {seed[1]}\n" in capfd.readouterr().out
 
 
 def test_the_last_rare_answers_are_printed_when_the_command_fails(capfd: pytest.CaptureFixture[str]) -> None:
@@ -151,8 +151,8 @@ def test_a_signal_ends_the_command_and_its_requests_are_judged(
     number: signal.Signals, program: str, tmp_path: Path
 ) -> None:
     """The program runs in a shell, as with `make test`. None of the command's processes survives."""
-    suite, page, told = tmp_path / "suite.xml", tmp_path / "page.html", tmp_path / "told.json"
-    files = ["--junit", str(suite), "--html", str(page), "--json-file", str(told)]
+    suite, page, report = tmp_path / "suite.xml", tmp_path / "page.html", tmp_path / "told.json"
+    files = ["--junit", str(suite), "--html", str(page), "--json-file", str(report)]
     shell = ["sh", "-c", f"{shlex.join([sys.executable, '-c', program])}; true"]
     words = [sys.executable, "-m", "odradek", "judge", "--odd", "0", *files, "--", *shell]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as judge:
@@ -164,7 +164,7 @@ def test_a_signal_ends_the_command_and_its_requests_are_judged(
     assert "kept     IDM.1 " in said
     assert f"the run was ended by {number.name}" in suite.read_text(encoding="utf-8")
     assert "IDM.1" in page.read_text(encoding="utf-8")
-    assert json.loads(told.read_text(encoding="utf-8"))["software"]
+    assert json.loads(report.read_text(encoding="utf-8"))["software"]
 
 
 def test_json_is_alone_on_its_stream(capfd: pytest.CaptureFixture[str]) -> None:

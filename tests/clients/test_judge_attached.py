@@ -53,8 +53,8 @@ def wait_for_a_written_end_of_a_transaction(recording: Path) -> None:
     while time.monotonic() < ends_s:
         with recording.open("rb") as file:
             entries = list(Recording(file.read).entries())
-        asked = {entry.exchange for entry in entries if entry.kind is Kind.RECEIVED and entry.body[:2] == b"\0\x1a"}
-        if any(entry.kind is Kind.WRITTEN and entry.exchange in asked for entry in entries):
+        exchanges = {entry.exchange for entry in entries if entry.kind is Kind.RECEIVED and entry.body[:2] == b"\0\x1a"}
+        if any(entry.kind is Kind.WRITTEN and entry.exchange in exchanges for entry in entries):
             return
         time.sleep(0.05)
     raise AssertionError("no EndTxn is in the recording")
@@ -114,9 +114,9 @@ def test_a_judge_gets_records_only_of_a_batch_whose_crc_is_wrong() -> None:
             assert produced(wire, damaged) == ErrorCode.CORRUPT_MESSAGE.value
             kafka.delete()
             entries = list(Recording(recording.read).entries())
-    asked = [entry for entry in entries if entry.kind is Kind.RECEIVED and len(entry.body) > CUT_FROM_BYTES]
-    assert [entry.lacks_records for entry in asked] == [True, True, False]
-    assert [b"wrong" in entry.body for entry in asked] == [False, False, True]
+    requests = [entry for entry in entries if entry.kind is Kind.RECEIVED and len(entry.body) > CUT_FROM_BYTES]
+    assert [entry.lacks_records for entry in requests] == [True, True, False]
+    assert [b"wrong" in entry.body for entry in requests] == [False, False, True]
 
 
 def test_an_unknown_cluster_is_named_when_judge_cannot_attach() -> None:

@@ -105,16 +105,16 @@ def test_a_broker_that_is_not_there_is_an_error_of_start() -> None:
 
 def test_a_call_from_the_loop_s_own_thread_is_refused_instead_of_hanging(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap_servers=bootstrap) as producer:
-        told: Future[BaseException] = Future()
+        raised: Future[BaseException] = Future()
 
         def flush_there(_: object) -> None:
             try:
                 producer.flush()
             except BaseException as error:
-                told.set_result(error)
+                raised.set_result(error)
 
         producer.send(topic, b"v").add_done_callback(flush_there)
-        assert isinstance(told.result(20), IllegalState)
+        assert isinstance(raised.result(20), IllegalState)
 
 
 @pytest.fixture

@@ -79,8 +79,8 @@ async def test_offsets_of_a_transaction_are_committed_by_topic_ids_where_the_bro
             await producer.begin_transaction()
             await producer.send_offsets_to_transaction({place: 1}, "g")
             await producer.commit_transaction()
-        asked = kafka.requests(api="TxnOffsetCommit")
-        assert [each["version"] for each in asked] == [version]
+        requests = kafka.requests(api="TxnOffsetCommit")
+        assert [each["version"] for each in requests] == [version]
         async with Consumer(bootstrap_servers=kafka.bootstrap, group_id="g", enable_auto_commit=False) as consumer:
             consumer.assign([place])
             assert await consumer.position(place) == 1

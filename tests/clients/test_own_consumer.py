@@ -104,13 +104,13 @@ def test_without_a_reset_policy_the_application_gets_an_error_and_can_seek(boots
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none", group_id="chooses") as consumer:
         consumer.assign([partition])
         for _ in range(2):  # The error is raised again until the application seeks.
-            with pytest.raises(OffsetOutOfRange) as told:
+            with pytest.raises(OffsetOutOfRange) as raised:
                 consumer.getone()
-            assert (told.value.topic_partition, told.value.offset) == (partition, None)
+            assert (raised.value.topic_partition, raised.value.offset) == (partition, None)
         consumer.seek(partition, 5)
-        with pytest.raises(OffsetOutOfRange) as told:
+        with pytest.raises(OffsetOutOfRange) as raised:
             consumer.getone()
-        assert told.value.offset == 5
+        assert raised.value.offset == 5
         consumer.seek(partition, 0)
         assert consumer.getone().value == b"a"
 

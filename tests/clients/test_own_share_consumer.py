@@ -69,15 +69,15 @@ def nothing_is_left(at: str, queue: str) -> bool:
 
 
 def test_implicit_acknowledgement_accepts_with_the_next_poll(at: str, queue: str) -> None:
-    told: list[tuple[TopicPartition, list[tuple[int, int]], ClientError | None]] = []
-    with worker(at, queue, queue, "implicit", on_acknowledged=lambda *each: told.append(each)) as consumer:
+    outcomes: list[tuple[TopicPartition, list[tuple[int, int]], ClientError | None]] = []
+    with worker(at, queue, queue, "implicit", on_acknowledged=lambda *each: outcomes.append(each)) as consumer:
         records = first_of(consumer)
         assert values(records) == TEN
         assert {record.delivery_count for record in records} == {1}
         with pytest.raises(IllegalState, match="implicit"):
             consumer.acknowledge(records[0])
         assert poll(consumer, 500) == []
-    assert told == [(TopicPartition(queue, 0), [(0, 9)], None)]
+    assert outcomes == [(TopicPartition(queue, 0), [(0, 9)], None)]
     assert nothing_is_left(at, queue)
 
 

@@ -88,8 +88,8 @@ def test_records_are_deleted_before_an_offset(broker: BrokerProcess) -> None:
     status, done = act(broker, "delete-records", topic="shrinks", partition=0, before_offset=4)
     assert (status, done["log_start_offset"]) == (200, 4)
     assert view(broker, "topic?name=shrinks")["partitions"][0]["log_start_offset"] == 4
-    refused, told = act(broker, "delete-records", topic="shrinks", partition=0, before_offset=99)
-    assert (refused, told["code"]) == (409, "OFFSET_OUT_OF_RANGE")
+    refused, answer = act(broker, "delete-records", topic="shrinks", partition=0, before_offset=99)
+    assert (refused, answer["code"]) == (409, "OFFSET_OUT_OF_RANGE")
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_a_group_with_members_is_left_alone(broker: BrokerProcess) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "at-work", "auto.offset.reset": "earliest"})
     consumer.subscribe(["busy"])
     assert consumer.consume(1, 30)
-    status, told = act(broker, "reset-offsets", group="at-work", topic="busy", to="earliest")
+    status, answer = act(broker, "reset-offsets", group="at-work", topic="busy", to="earliest")
     consumer.close()
-    assert (status, told["code"]) == (409, "NON_EMPTY_GROUP")
+    assert (status, answer["code"]) == (409, "NON_EMPTY_GROUP")
 
 
 @pytest.mark.parametrize("action", ["abort", "force-terminate"])
@@ -133,8 +133,8 @@ def test_an_open_transaction_is_aborted_and_its_producer_fenced(broker: BrokerPr
 def test_an_id_without_an_open_transaction_is_not_aborted(broker: BrokerProcess) -> None:
     Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "idle"}).init_transactions(30)
     assert act(broker, "abort", transactional_id="idle")[1]["code"] == "INVALID_TXN_STATE"
-    status, told = act(broker, "abort", transactional_id="nobody")
-    assert (status, told["code"]) == (404, "TRANSACTIONAL_ID_NOT_FOUND")
+    status, answer = act(broker, "abort", transactional_id="nobody")
+    assert (status, answer["code"]) == (404, "TRANSACTIONAL_ID_NOT_FOUND")
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_an_id_without_an_open_transaction_is_not_aborted(broker: BrokerProcess)
 def test_a_body_that_says_something_else_is_refused(
     broker: BrokerProcess, action: str, fields: dict[str, object]
 ) -> None:
-    status, told = act(broker, action, **fields)
-    assert (status, told["code"]) == (400, "INVALID_REQUEST")
+    status, answer = act(broker, action, **fields)
+    assert (status, answer["code"]) == (400, "INVALID_REQUEST")
 
 
 def test_without_the_token_nothing_is_done(broker: BrokerProcess) -> None:
@@ -172,9 +172,9 @@ def test_actions_are_off_unless_configured(tmp_path: Any) -> None:
         assert isinstance(broker, BrokerProcess)
         assert http(broker, "GET", "/api/actions")[1] == {"token": None, "actions": {}}
         headers = {"X-Odradek-Token": "None", "Content-Type": "application/json"}
-        status, told = http(broker, "POST", "/api/actions/create-topic", {"topic": "t"}, headers)
+        status, answer = http(broker, "POST", "/api/actions/create-topic", {"topic": "t"}, headers)
         assert status == 403
-        assert "odradek.http.actions" in told["error"]
+        assert "odradek.http.actions" in answer["error"]
 
 
 def test_a_record_is_produced_as_it_was_typed(broker: BrokerProcess) -> None:
@@ -293,6 +293,6 @@ def test_a_share_group_is_reset_only_to_positions_that_kafka_allows(
         assert first_of(consumer)
     status, done = act(broker, "reset-offsets", group=group, topic=topic, **where)
     assert (status, done["offsets"]) == (200, {"0": offset})
-    status, told = act(broker, "reset-offsets", group=group, topic=topic, offset=1)
+    status, answer = act(broker, "reset-offsets", group=group, topic=topic, offset=1)
     assert status == 400
-    assert "share group" in told["error"]
+    assert "share group" in answer["error"]

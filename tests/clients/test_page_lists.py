@@ -99,8 +99,8 @@ def test_partitions_without_a_commit_are_named_apart(broker: BrokerProcess) -> N
     assert 'odradek_group_lag_records{group="late"} 2.0' in metrics
     assert 'odradek_group_uncommitted_partitions{group="late"} 2.0' in metrics
     listed = command("groups", "list", "--json", "-b", broker.bootstrap)
-    (told,) = (each for each in json.loads(listed.stdout) if each["group"] == "late")
-    assert (told["lag"], told["uncommitted_partitions"]) == (2, 2)
+    (late,) = (each for each in json.loads(listed.stdout) if each["group"] == "late")
+    assert (late["lag"], late["uncommitted_partitions"]) == (2, 2)
     consumer.close()
 
 

@@ -48,8 +48,8 @@ def quota(bootstrap: str, entity_type: str, name: str, key: str, limit: float) -
 
 
 def test_throttled_clients_deliver_all_records_and_get_the_throttle_time(bootstrap: str, topic: str) -> None:
-    told: list[Any] = []
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": "throttled", "throttle_cb": told.append}
+    events: list[Any] = []
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": "throttled", "throttle_cb": events.append}
     values = [bytes([number]) * RECORD_BYTES for number in range(RECORDS)]
     refused: list[Any] = []
     with quota(bootstrap, "client-id", "throttled", "producer_byte_rate", LIMIT):
@@ -59,8 +59,8 @@ def test_throttled_clients_deliver_all_records_and_get_the_throttle_time(bootstr
             producer.poll(0)
         assert producer.flush(PATIENCE_S) == 0
     assert not refused
-    assert max(event.throttle_time for event in told) > 0
-    told.clear()
+    assert max(event.throttle_time for event in events) > 0
+    events.clear()
     with quota(bootstrap, "client-id", "throttled", "consumer_byte_rate", LIMIT):
         consumer = Consumer({**settings, "group.id": "throttled"})
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -72,7 +72,7 @@ def test_throttled_clients_deliver_all_records_and_get_the_throttle_time(bootstr
             found.append(message.value())
         consumer.close()
     assert found == values
-    assert max(event.throttle_time for event in told) > 0
+    assert max(event.throttle_time for event in events) > 0
 
 
 def test_connections_of_one_client_share_its_quota(bootstrap: str, topic: str) -> None:

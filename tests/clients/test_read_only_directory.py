@@ -65,9 +65,9 @@ def refusal(broker: BrokerProcess) -> str:
 def test_a_broker_without_write_permission_explains_what_to_do(data_dir: Path) -> None:
     data_dir.mkdir()
     allow(data_dir, READ_ONLY)
-    told = refusal(ModestBroker(data_dir))
-    assert f"the data directory {data_dir} cannot be used: [Errno 13] Permission denied" in told
-    assert f"let the user of this process (uid {os.geteuid()}) write to it" in told
+    message = refusal(ModestBroker(data_dir))
+    assert f"the data directory {data_dir} cannot be used: [Errno 13] Permission denied" in message
+    assert f"let the user of this process (uid {os.geteuid()}) write to it" in message
 
 
 def test_a_broker_on_a_read_only_file_system_explains_what_to_do(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_a_broker_on_a_read_only_file_system_explains_what_to_do(tmp_path: Path)
     with BrokerProcess(tmp_path / "data") as broker:
         create_topic(broker.bootstrap, "orders", exact=True)
     os.truncate(tmp_path / "data.stderr", 0)
-    told = refusal(BrokerOnReadOnlyMount(tmp_path / "data"))
-    assert f"the data directory {tmp_path / 'data'} cannot be used: [Errno 30] Read-only file system" in told
-    assert "mount its file system for writing" in told
+    message = refusal(BrokerOnReadOnlyMount(tmp_path / "data"))
+    assert f"the data directory {tmp_path / 'data'} cannot be used: [Errno 30] Read-only file system" in message
+    assert "mount its file system for writing" in message
 
 
 class Sender:
@@ -120,9 +120,9 @@ def test_a_directory_that_becomes_read_only_costs_no_acknowledged_record(data_di
     sender.send_until(lambda: len(sender.acknowledged) > 3, "the first records")
     allow(data_dir, READ_ONLY)
     sender.send_until(lambda: sender.refused, "the segment to be full")
-    told = [line for line in broker.log_text().splitlines() if "orders-0 cannot be written" in line]
-    assert len(told) == 1, "once, however often the producer tries"
-    assert "Permission denied" in told[0]
+    lines = [line for line in broker.log_text().splitlines() if "orders-0 cannot be written" in line]
+    assert len(lines) == 1, "once, however often the producer tries"
+    assert "Permission denied" in lines[0]
     assert set(sender.acknowledged) <= set(read(broker))
     if stopped:
         with pytest.raises(RuntimeError, match="ended with status 1 after SIGTERM"):

@@ -82,9 +82,9 @@ def test_passwords_are_not_in_a_recording(tmp_path: Path, capsys: pytest.Capture
         guessing = Producer({"bootstrap.servers": broker.bootstrap, **login, "sasl.password": "planted-guess"})
         with pytest.raises(KafkaException):
             guessing.list_topics(timeout=2)
-    told = b"".join(entry.body for entry in broker.entries())
-    assert b"alice" not in told
-    assert b"planted" not in told
+    bodies = b"".join(entry.body for entry in broker.entries())
+    assert b"alice" not in bodies
+    assert b"planted" not in bodies
     assert inspect([broker.recording], as_json=True) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"SaslHandshake", "SaslAuthenticate", "Produce"} <= {line.get("api") for line in lines}

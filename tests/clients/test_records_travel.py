@@ -29,13 +29,13 @@ def test_every_codec_of_every_writer_is_read_by_every_reader(
         ], reader.name
 
 
-@pytest.mark.parametrize("wanted", CODECS[1:])
+@pytest.mark.parametrize("codec", CODECS[1:])
 def test_a_topic_with_its_own_codec_returns_records_that_were_sent_with_another_codec(
-    bootstrap: str, wanted: str, speaker: Speaker
+    bootstrap: str, codec: str, speaker: Speaker
 ) -> None:
-    topic = create_topic(bootstrap, "recompressed", config={"compression.type": wanted})
+    topic = create_topic(bootstrap, "recompressed", config={"compression.type": codec})
     messages = [Message(b"again and again %d " % n * 10) for n in range(50)]
-    speaker.produce(bootstrap, topic, messages, compression="gzip" if wanted != "gzip" else "lz4")
+    speaker.produce(bootstrap, topic, messages, compression="gzip" if codec != "gzip" else "lz4")
     for reader in SPEAKERS.values():
         assert [r.value for r in reader.read(bootstrap, topic, 50)] == [m.value for m in messages], reader.name
 

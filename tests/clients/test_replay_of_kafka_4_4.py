@@ -58,8 +58,8 @@ def test_odradek_gives_the_recorded_responses_of_kafka_4_4_0() -> None:
 
 def test_the_recording_has_the_api_versions_that_kafka_4_4_changed() -> None:
     received = [each.body for each in entries() if each.kind is Kind.RECEIVED]
-    asked = {(int.from_bytes(body[:2]), int.from_bytes(body[2:4])) for body in received}
-    assert {(api.value, version) for api, version in CHANGED} <= asked
+    versions = {(int.from_bytes(body[:2]), int.from_bytes(body[2:4])) for body in received}
+    assert {(api.value, version) for api, version in CHANGED} <= versions
 
 
 def test_its_frames_are_read_and_written_byte_for_byte() -> None:

@@ -101,7 +101,7 @@ def as_text(secret: str | bytes) -> tuple[str, ...]:
 
 
 def test_scenario_158_no_secret_is_returned_or_logged(broker: BrokerProcess) -> None:
-    told: list[str] = []
+    texts: list[str] = []
     for mechanism, token in (
         ("PLAIN", f"\0alice\0{GUESS}".encode()),
         ("PLAIN", f"{GUESS}\0alice\0{GUESS}".encode()),
@@ -111,14 +111,14 @@ def test_scenario_158_no_secret_is_returned_or_logged(broker: BrokerProcess) -> 
         ("OAUTHBEARER", BEARER.encode()),
     ):
         wire, answers = login(broker, mechanism, token)
-        told.append(shown(answers))
+        texts.append(shown(answers))
         wire.close()
     wire, answers = login(broker, "PLAIN", f"\0alice\0{PASSWORD}".encode())
-    told.append(shown(answers))
+    texts.append(shown(answers))
     upsertion = ScramCredentialUpsertion(name="bob", mechanism=1, iterations=4096, salt=SALT, salted_password=SALTED)
     bad = ScramCredentialUpsertion(name="eve", mechanism=1, iterations=1, salt=SALT, salted_password=SALTED)
-    told.append(shown(wire.ask(AlterUserScramCredentialsRequest(upsertions=[upsertion, bad]), 0)))
-    told.append(shown(wire.ask(DescribeUserScramCredentialsRequest(users=None), 0)))
+    texts.append(shown(wire.ask(AlterUserScramCredentialsRequest(upsertions=[upsertion, bad]), 0)))
+    texts.append(shown(wire.ask(DescribeUserScramCredentialsRequest(users=None), 0)))
     token_answer: Any = wire.ask(CreateDelegationTokenRequest(max_lifetime_ms=-1), 3)
     proof = bytes(token_answer.hmac)
     assert len(proof) == 64
@@ -126,7 +126,7 @@ def test_scenario_158_no_secret_is_returned_or_logged(broker: BrokerProcess) -> 
     plain = AlterableConfig(name="sasl.jaas.config", config_operation=0, value=GUESS)
     for config in (own, plain):
         resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
-        told.append(shown(wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)))
+        texts.append(shown(wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)))
     described = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
     configs: Any = wire.ask(
         DescribeConfigsRequest(resources=[described], include_synonyms=True, include_documentation=True), 4
@@ -134,20 +134,20 @@ def test_scenario_158_no_secret_is_returned_or_logged(broker: BrokerProcess) -> 
     jaas = [one for one in configs.results[0].configs if one.name.endswith("jaas.config")]
     assert len(jaas) >= 3
     assert all(one.is_sensitive and one.value is None for one in jaas)
-    told.append(shown(configs))
-    told += [http(broker, path) for path in ("/", "/metrics", "/healthz", "/readyz", "/api/actions")]
-    told += [http(broker, f"/api/{view}") for view in VIEWS]
-    told.append(json.dumps(broker.ready))
+    texts.append(shown(configs))
+    texts += [http(broker, path) for path in ("/", "/metrics", "/healthz", "/readyz", "/api/actions")]
+    texts += [http(broker, f"/api/{view}") for view in VIEWS]
+    texts.append(json.dumps(broker.ready))
     wire.close()
     broker.stop()
-    told.append(broker.log_text())
-    assert "authentication failed" in told[-1]
+    texts.append(broker.log_text())
+    assert "authentication failed" in texts[-1]
     keys = client_key(ScramMechanism.SHA_256, SALTED)
     kept = stored_key(ScramMechanism.SHA_256, keys), server_key(ScramMechanism.SHA_256, SALTED)
     secrets = (*NEVER_ON_DISK, proof, keys, *kept)
     for secret in secrets:
         for form in as_text(secret):
-            assert [text[:200] for text in told if form in text] == []
+            assert [text[:200] for text in texts if form in text] == []
 
 
 def test_no_password_is_written_to_the_data_directory(broker: BrokerProcess) -> None:

@@ -101,9 +101,9 @@ def test_a_refusal_has_the_code_of_the_interface(
 
 
 def test_bodies_of_other_types_and_pages_of_other_sites_are_refused(registry: RegistryCaller) -> None:
-    asked = {"schema": '"int"'}
-    assert registry.ask("POST", "/subjects/a/versions", asked, Content_Type="text/plain")[0] == 415
-    assert registry.ask("POST", "/subjects/a/versions", asked, Origin="http://evil.example")[0] == 403
+    body = {"schema": '"int"'}
+    assert registry.ask("POST", "/subjects/a/versions", body, Content_Type="text/plain")[0] == 415
+    assert registry.ask("POST", "/subjects/a/versions", body, Origin="http://evil.example")[0] == 403
     assert registry.ask("GET", "/subjects") == (200, [])
 
 
@@ -179,12 +179,12 @@ def test_acls_of_the_topic_decide_for_users_of_the_broker(tmp_path: Path) -> Non
         def as_user(user: str, password: str) -> str:
             return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
-        path, asked = "/subjects/orders-value/versions", {"schema": '"int"'}
-        assert registry.ask("POST", path, asked)[0] == 403
-        assert registry.ask("POST", path, asked, Authorization=as_user("admin", "wrong"))[0] == 401
-        assert registry.ask("POST", path, asked, Authorization="Bearer x")[0] == 401
-        assert registry.ask("POST", path, asked, Authorization=as_user("writer", "w-secret"))[0] == 403
-        assert registry.ask("POST", path, asked, Authorization=as_user("admin", "admin-secret")) == (200, {"id": 1})
+        path, body = "/subjects/orders-value/versions", {"schema": '"int"'}
+        assert registry.ask("POST", path, body)[0] == 403
+        assert registry.ask("POST", path, body, Authorization=as_user("admin", "wrong"))[0] == 401
+        assert registry.ask("POST", path, body, Authorization="Bearer x")[0] == 401
+        assert registry.ask("POST", path, body, Authorization=as_user("writer", "w-secret"))[0] == 403
+        assert registry.ask("POST", path, body, Authorization=as_user("admin", "admin-secret")) == (200, {"id": 1})
         assert registry.ask("GET", "/subjects", Authorization=as_user("writer", "w-secret")) == (200, [])
         assert registry.ask("GET", "/schemas/ids/1")[0] == 403
         assert registry.ask("PUT", "/config", {"compatibility": "NONE"})[0] == 403

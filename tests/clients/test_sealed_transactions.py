@@ -151,10 +151,10 @@ def values(bootstrap: str) -> list[bytes]:
 
 
 def committed_offset(bootstrap: str) -> int:
-    asked = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0)])
+    group_partitions = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0)])
     # This variable keeps the client alive until the response arrives.
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    found = admin.list_consumer_group_offsets([asked])[GROUP].result(PATIENCE_S)
+    found = admin.list_consumer_group_offsets([group_partitions])[GROUP].result(PATIENCE_S)
     offset: int = found.topic_partitions[0].offset
     return offset
 

@@ -198,15 +198,15 @@ async def test_a_finished_batch_is_noted_and_its_replay_asks_nothing(query: Quer
     await driver.write()
     entry = (await read_entries(query.brokers))[query.sink.name]
     assert entry.is_finished
-    asked: list[CommitStep] = []
+    steps: list[CommitStep] = []
 
     async def observe(step: CommitStep, number: int) -> None:
-        asked.append(step)
+        steps.append(step)
 
     replay = query.driver(observe)
     await replay.prepare(batch=0)
     await replay.commit()
-    assert CommitStep.ENDING not in asked
+    assert CommitStep.ENDING not in steps
     await query.check()
 
 

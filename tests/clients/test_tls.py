@@ -154,8 +154,8 @@ def test_scenario_009_both_versions_of_tls_are_spoken(
 def test_scenario_003_each_listener_returns_its_own_address(broker: BrokerProcess, directory: Path) -> None:
     for listener in ("ANY", "CERT"):
         admin = AdminClient(librdkafka(broker, listener, directory, "kate"))
-        (told,) = admin.list_topics(timeout=TIMEOUT_S).brokers.values()
-        assert f"{told.host}:{told.port}" == address(broker, listener)
+        (listed,) = admin.list_topics(timeout=TIMEOUT_S).brokers.values()
+        assert f"{listed.host}:{listed.port}" == address(broker, listener)
 
 
 def test_scenario_003_a_listener_that_is_not_advertised_returns_no_brokers(broker: BrokerProcess) -> None:

@@ -76,9 +76,11 @@ def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
     admin: AdminClient = new_admin(bootstrap)
 
     def is_committed() -> bool:
-        wanted = confluent_kafka.ConsumerGroupTopicPartitions(group, [confluent_kafka.TopicPartition(topic, 0, offset)])
-        (told,) = admin.alter_consumer_group_offsets([wanted])[group].result(PATIENCE_S).topic_partitions
-        return told.error is None  # The coordinator of a new offsets topic may still be loading.
+        group_offsets = confluent_kafka.ConsumerGroupTopicPartitions(
+            group, [confluent_kafka.TopicPartition(topic, 0, offset)]
+        )
+        (altered,) = admin.alter_consumer_group_offsets([group_offsets])[group].result(PATIENCE_S).topic_partitions
+        return altered.error is None  # The coordinator of a new offsets topic may still be loading.
 
     wait_for("offsets to be kept", is_committed)
 

@@ -93,14 +93,14 @@ class ConfluentTransactions(Transactional):
             raise TooSlow("records to be acknowledged")
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
-        wanted = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
+        group_offsets = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
         # Only a consumer has group metadata. This consumer has no broker, because closing a consumer that is looking
         # for its coordinator may hang.
         consumer = confluent_kafka.Consumer({"group.id": group, "log_level": 0})
         metadata = consumer.consumer_group_metadata()
         consumer.close()
         with _confluent():
-            self._producer.send_offsets_to_transaction(wanted, metadata, PATIENCE_S)
+            self._producer.send_offsets_to_transaction(group_offsets, metadata, PATIENCE_S)
 
     def commit(self) -> None:
         with _confluent():
@@ -140,9 +140,11 @@ class PythonTransactions(Transactional):
             self._producer.flush(PATIENCE_S)
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
-        wanted = {kafka.TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
+        group_offsets = {
+            kafka.TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()
+        }
         with _python():
-            self._producer.send_offsets_to_transaction(wanted, group)
+            self._producer.send_offsets_to_transaction(group_offsets, group)
 
     def commit(self) -> None:
         with _python():
@@ -184,9 +186,9 @@ class AioTransactions(Transactional):
             LOOP.run(self._producer.flush())
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
-        wanted = {aiokafka.TopicPartition(*place): offset for place, offset in offsets.items()}
+        group_offsets = {aiokafka.TopicPartition(*place): offset for place, offset in offsets.items()}
         with _aio():
-            LOOP.run(self._producer.send_offsets_to_transaction(wanted, group))
+            LOOP.run(self._producer.send_offsets_to_transaction(group_offsets, group))
 
     def commit(self) -> None:
         with _aio():
@@ -230,9 +232,9 @@ class OdradekTransactions(Transactional):
             LOOP.run(self._producer.flush())
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
-        wanted = {odradek.client.TopicPartition(*place): offset for place, offset in offsets.items()}
+        group_offsets = {odradek.client.TopicPartition(*place): offset for place, offset in offsets.items()}
         with _odradek():
-            LOOP.run(self._producer.send_offsets_to_transaction(wanted, group))
+            LOOP.run(self._producer.send_offsets_to_transaction(group_offsets, group))
 
     def commit(self) -> None:
         with _odradek():

@@ -106,15 +106,15 @@ class SharedTopic:
         offset = 0
         with Wire(self.bootstrap) as wire:
             while True:
-                wanted = PlainPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-                request = FetchRequest(topics=[PlainTopic(topic=topic, partitions=[wanted])])
+                fetch_partition = PlainPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+                request = FetchRequest(topics=[PlainTopic(topic=topic, partitions=[fetch_partition])])
                 answer: Any = wire.ask(request, 12)
-                (told,) = answer.responses[0].partitions
-                code = ErrorCode(told.error_code)
+                (fetched,) = answer.responses[0].partitions
+                code = ErrorCode(fetched.error_code)
                 if code is not ErrorCode.NONE:
                     assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, code
                     return found
-                data = bytes(told.records or b"")
+                data = bytes(fetched.records or b"")
                 read = [(header, list(records_of(data, position))) for position, header in batches(data)]
                 if not read:
                     return found
@@ -158,8 +158,8 @@ class SharedTopic:
 
     def start_and_lag(self) -> tuple[int | None, int | None]:
         with Admin(bootstrap_servers=self.bootstrap) as admin:
-            (told,) = admin.list_share_group_offsets(self.group).values()
-        return told.start_offset, told.lag
+            (offset,) = admin.list_share_group_offsets(self.group).values()
+        return offset.start_offset, offset.lag
 
     def store(self, start_offset: int, *stored: tuple[int, int, int, int]) -> None:
         """Writes share state with WriteShareGroupState, like the leader of the share partition."""
@@ -182,8 +182,8 @@ class SharedTopic:
             )
             data = writing.WriteStateData(topic_id=self.topic_id, partitions=[written])
             answer: Any = wire.ask(writing.WriteShareGroupStateRequest(group_id=self.group, topics=[data]), 1)
-        (told,) = answer.results[0].partitions
-        assert told.error_code == 0, told.error_message
+        (result,) = answer.results[0].partitions
+        assert result.error_code == 0, result.error_message
 
     def set_share_version(self, level: int) -> None:
         kind = UpgradeType.UPGRADE if level == 2 else UpgradeType.SAFE_DOWNGRADE
@@ -193,10 +193,10 @@ class SharedTopic:
     @staticmethod
     def _is_led(admin: Admin, topic: str, partitions: int) -> bool:
         try:
-            told = admin.describe_topics([topic])[topic].partitions
+            described = admin.describe_topics([topic])[topic].partitions
         except RetriableError:  # Kafka may not list a topic that it has just created.
             return False
-        return len(told) == partitions and all(each.leader is not None for each in told)
+        return len(described) == partitions and all(each.leader is not None for each in described)
 
 
 def alter(admin: Admin, resource: ConfigResource, settings: Mapping[str, str]) -> None:
@@ -255,7 +255,7 @@ class RawMember:
         self.close()
 
     def fetch(self, *, max_records: int = 500, partition: int = 0, wait_ms: int = 500) -> Acquired:
-        wanted = FetchTopic(topic_id=self._shared.topic_id, partitions=[FetchPartition(partition_index=partition)])
+        fetch_topic = FetchTopic(topic_id=self._shared.topic_id, partitions=[FetchPartition(partition_index=partition)])
         request = ShareFetchRequest(
             group_id=self._shared.group,
             member_id=self._name,
@@ -264,15 +264,15 @@ class RawMember:
             min_bytes=1,
             max_records=max_records,
             batch_size=max_records,
-            topics=[wanted],
+            topics=[fetch_topic],
         )
         answer: Any = self._wire.ask(request, 2)
         assert answer.error_code == 0, answer
         self._session_epoch += 1
         found: Acquired = []
-        for told in (each for topic in answer.responses for each in topic.partitions):
-            assert told.error_code == 0, told
-            found += [(each.first_offset, each.last_offset, each.delivery_count) for each in told.acquired_records]
+        for fetched in (each for topic in answer.responses for each in topic.partitions):
+            assert fetched.error_code == 0, fetched
+            found += [(each.first_offset, each.last_offset, each.delivery_count) for each in fetched.acquired_records]
         return found
 
     def acquire(self, *, max_records: int = 500, partition: int = 0) -> Acquired:
@@ -286,21 +286,21 @@ class RawMember:
         wait_for("records", is_there)
         return found
 
-    def acknowledge(self, *wanted: tuple[int, int, int | list[int]], partition: int = 0) -> ErrorCode:
+    def acknowledge(self, *batches: tuple[int, int, int | list[int]], partition: int = 0) -> ErrorCode:
         """Acknowledges ranges of offsets. A range has one acknowledgement type, or a list with a type for each
         offset."""
         ranges = [
             AcknowledgementBatch(
                 first_offset=first, last_offset=last, acknowledge_types=[types] if isinstance(types, int) else types
             )
-            for first, last, types in wanted
+            for first, last, types in batches
         ]
-        told = AcknowledgePartition(partition_index=partition, acknowledgement_batches=ranges)
+        acknowledged = AcknowledgePartition(partition_index=partition, acknowledgement_batches=ranges)
         request = ShareAcknowledgeRequest(
             group_id=self._shared.group,
             member_id=self._name,
             share_session_epoch=self._session_epoch,
-            topics=[AcknowledgeTopic(topic_id=self._shared.topic_id, partitions=[told])],
+            topics=[AcknowledgeTopic(topic_id=self._shared.topic_id, partitions=[acknowledged])],
         )
         answer: Any = self._wire.ask(request, 2)
         assert answer.error_code == 0, answer

@@ -186,8 +186,8 @@ class Application:
 def wait_until(what: str, is_so: Callable[[], bool], *instances: Instance) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
-        told = [(each.name, each.lines[-10:]) for each in instances]
-        assert time.monotonic() < deadline, f"{what}: {told}"
+        last_lines = [(each.name, each.lines[-10:]) for each in instances]
+        assert time.monotonic() < deadline, f"{what}: {last_lines}"
         time.sleep(PAUSE_S)
 
 

@@ -298,18 +298,18 @@ class Scene:
         self.talk.wait_until_gone(name)
 
     def enlarge_topic(self, name: str, partitions: int) -> None:
-        wanted = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
-        answer = self.talk.quietly(CreatePartitionsRequest(topics=[wanted], timeout_ms=20_000), 3)
+        new_partitions = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+        answer = self.talk.quietly(CreatePartitionsRequest(topics=[new_partitions], timeout_ms=20_000), 3)
         assert answer.results[0].error_code == 0, answer
 
     def partitions_of(self, topic: str) -> int:
         """Returns the number of partitions of a topic, or 0 if the topic does not exist."""
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        return len(self.talk.quietly(asked, 12).topics[0].partitions)
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        return len(self.talk.quietly(request, 12).topics[0].partitions)
 
     def topic_id(self, topic: str) -> bytes:
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        found: bytes = self.talk.quietly(asked, 12).topics[0].topic_id
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        found: bytes = self.talk.quietly(request, 12).topics[0].topic_id
         return found
 
     def config_of(self, topic: str, name: str) -> str | None:
@@ -340,9 +340,9 @@ class Scene:
         assert described.error_code == 0, described
         return described.group_state, described.group_epoch, described.assignment_epoch
 
-    def wait_for_state(self, wanted: str) -> tuple[str, int, int]:
+    def wait_for_state(self, expected: str) -> tuple[str, int, int]:
         deadline = time.monotonic() + PATIENCE_S
-        while (state := self.state)[0] != wanted:
+        while (state := self.state)[0] != expected:
             assert time.monotonic() < deadline, state
             time.sleep(PAUSE_S)
         return state

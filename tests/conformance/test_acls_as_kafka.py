@@ -157,7 +157,7 @@ def ranges(talk: Talk) -> None:
         answer = talk.ask(f"R1 to R3, R7: {host!r}", CreateAclsRequest(creations=[created]), VERSION)
         talk.note(f"{host!r}, the words", answer.results[0].error_message)
     for host in ("10.0.0.5", "10.0.0.0/8", "10.0.0.1/8"):  # R6
-        wanted = DescribeAclsRequest(
+        describe_request = DescribeAclsRequest(
             resource_type_filter=ANY,
             resource_name_filter=None,
             pattern_type_filter=ANY,
@@ -166,7 +166,7 @@ def ranges(talk: Talk) -> None:
             operation=ANY,
             permission_type=ANY,
         )
-        found = talk.quietly(wanted, VERSION)
+        found = talk.quietly(describe_request, VERSION)
         talk.note(f"R6: {host} finds", [acl.host for each in found.resources for acl in each.acls])
     for number, acls in enumerate(
         (

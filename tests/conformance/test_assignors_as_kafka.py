@@ -72,16 +72,16 @@ class Life:
         alive = frozenset(self.topics)
         for member, (instance, topics) in self.members.items():
             changes = self.mixed and self.random.random() < 0.2
-            wanted = self.subscription() if changes else topics & alive if self.mixed else alive
-            self.members[member] = (instance, wanted)
+            subscribed = self.subscription() if changes else topics & alive if self.mixed else alive
+            self.members[member] = (instance, subscribed)
 
     def view(self) -> GroupView:
         subscribers = {
             member: Subscriber(member, instance, topics, self.target.get(member, {}))
             for member, (instance, topics) in self.members.items()
         }
-        wanted = frozenset[bytes]().union(*(topics for _, topics in self.members.values()))
-        return GroupView(subscribers, {topic: count for topic, count in self.topics.items() if topic in wanted})
+        subscribed = frozenset[bytes]().union(*(topics for _, topics in self.members.values()))
+        return GroupView(subscribers, {topic: count for topic, count in self.topics.items() if topic in subscribed})
 
     def cases(self) -> Iterator[tuple[str, str]]:
         """Yields Kafka's input and the expected output for each step. A step starts from the target of the previous

@@ -100,8 +100,8 @@ def test_a_group_of_one_broker_continues_on_the_other(first: str, second: str, t
             time.sleep(0.1)
         held = join(wire, "settling", "A", subscribed_topic_names=[topic]).member_epoch
         join(wire, "settling", "B", subscribed_topic_names=[topic], rack_id="r")
-        told = beat(wire, "settling", "A", held)
-        assert told.assignment is not None
+        heartbeat = beat(wire, "settling", "A", held)
+        assert heartbeat.assignment is not None
         join(wire, "statics", "S", subscribed_topic_names=[topic], instance_id="i")
         beat(wire, "statics", "S", -2, instance_id="i")
         join(wire, "patterns", "P", subscribed_topic_regex="t.*")
@@ -115,13 +115,13 @@ def test_a_group_of_one_broker_continues_on_the_other(first: str, second: str, t
         assert described(wire) == before
         kept = [
             TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
-            for each in told.assignment.topic_partitions
+            for each in heartbeat.assignment.topic_partitions
         ]
         after = beat(wire, "settling", "A", held, topic_partitions=kept)
         assert (after.error_code, after.member_epoch) == (0, held + 1)
         given = beat(wire, "settling", "B", held + 1).assignment
         assert sorted(given.topic_partitions[0].partitions) == sorted(
-            set(range(6)) - set(told.assignment.topic_partitions[0].partitions)
+            set(range(6)) - set(heartbeat.assignment.topic_partitions[0].partitions)
         )
         back = join(wire, "statics", "N", subscribed_topic_names=[topic], instance_id="i")
         assert (back.member_epoch, sorted(back.assignment.topic_partitions[0].partitions)) == (2, list(range(6)))

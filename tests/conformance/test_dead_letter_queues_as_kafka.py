@@ -219,8 +219,8 @@ def test_scenario_011_a_missing_topic_is_created_where_that_is_allowed(broker: B
 def settings_of(broker: Broker, topic: str) -> dict[str, str | None]:
     """Returns the settings that are set on the topic itself."""
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
-        told = admin.describe_configs(ConfigResource(ConfigType.TOPIC, topic))
-    return {each.name: each.value for each in told if each.source == "DYNAMIC_TOPIC_CONFIG"}
+        configs = admin.describe_configs(ConfigResource(ConfigType.TOPIC, topic))
+    return {each.name: each.value for each in configs if each.source == "DYNAMIC_TOPIC_CONFIG"}
 
 
 @pytest.mark.usefixtures("creation")
@@ -457,14 +457,14 @@ def test_scenario_031_the_topic_setting_of_the_group_is_read_for_each_event(brok
     assert named in shared.copied()
 
 
-def rejected_until(shared: SharedTopic, member: RawMember, offsets: range, wanted: list[tuple[int, int]]) -> int:
+def rejected_until(shared: SharedTopic, member: RawMember, offsets: range, expected: list[tuple[int, int]]) -> int:
     """Rejects records one by one until one has the expected history and returns its offset. Several records may be
     needed, because Kafka applies a setting a moment after it has confirmed the change."""
     for offset in offsets:
         assert member.acknowledge((offset, offset, REJECT)) is NONE
-        if shared.settled(offset)[offset] == wanted:
+        if shared.settled(offset)[offset] == expected:
             return offset
-    raise AssertionError(f"no record came to {wanted}")
+    raise AssertionError(f"no record came to {expected}")
 
 
 def test_scenario_032_records_below_a_raised_log_start_are_no_dead_letters(broker: Broker) -> None:

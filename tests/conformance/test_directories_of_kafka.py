@@ -85,9 +85,9 @@ def test_nothing_that_was_acknowledged_is_missing_after_kill_9(tmp_path: Path) -
             for offset, value in observer.records_read("flood", partition, "read_uncommitted")
         }
         observer.close()
-    told = acknowledged("unclean")
-    assert told
-    for one in told:
+    acknowledgements = acknowledged("unclean")
+    assert acknowledgements
+    for one in acknowledgements:
         value = values.get((one["partition"], one["offset"]))
         assert value is not None, f"{one} is missing"
         assert re.search(rf"(?<!\d){one['n']}(?!\d)".encode(), value), f"{one}: {value[:50]!r}"

@@ -103,8 +103,8 @@ def observed(broker: Broker) -> dict[str, Any]:
                 DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=name, configuration_keys=None)
                 for name in (group, shares)
             ]
-            asked = DescribeConfigsRequest(resources=resources, include_synonyms=True)
-            described = wire.ask(asked, 4, DescribeConfigsResponse).results
+            request = DescribeConfigsRequest(resources=resources, include_synonyms=True)
+            described = wire.ask(request, 4, DescribeConfigsResponse).results
             found[group] = {
                 "consumer heartbeat": join(wire, group).heartbeat_interval_ms,
                 "share heartbeat": wire.ask(beat, 1).heartbeat_interval_ms,

@@ -145,11 +145,11 @@ def test_kafka_delivers_only_the_records_without_committed_acknowledgements(kafk
         for record in records:
             consumer.acknowledge(record)
         consumer.commit()
-    asked = DescribeShareGroupOffsetsRequest(
+    request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)]
     )
     with Wire(kafka.bootstrap) as wire:
-        (partition,) = wire.ask(asked, 1, DescribeShareGroupOffsetsResponse).groups[0].topics[0].partitions
+        (partition,) = wire.ask(request, 1, DescribeShareGroupOffsetsResponse).groups[0].topics[0].partitions
     assert partition.lag == 0
     assert READERS["confluent-kafka"](kafka.bootstrap, OUTPUT, committed=True) == [b"committed"]
 

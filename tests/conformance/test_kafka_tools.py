@@ -75,8 +75,8 @@ def test_console_producer_and_consumer_pass_keys_values_and_headers(
     reading = ("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true")
     tools.run("console-producer", *at, "--topic", topic, *reading, "--compression-codec", codec, stdin=typed)
     printing = [word for what in ("key", "headers") for word in ("--formatter-property", f"print.{what}=true")]
-    told = ("--from-beginning", "--max-messages", 50, "--timeout-ms", 20_000)
-    ran = tools.run("console-consumer", *at, "--topic", topic, *told, *printing)
+    limits = ("--from-beginning", "--max-messages", 50, "--timeout-ms", 20_000)
+    ran = tools.run("console-consumer", *at, "--topic", topic, *limits, *printing)
     assert sorted(ran.lines) == sorted(typed.splitlines())
 
 
@@ -117,9 +117,9 @@ def test_the_verifiable_clients_agree(tools: Tools, at: tuple[str, str], topic: 
 
 def test_delete_records_moves_the_log_start(tools: Tools, at: tuple[str, str], topic: str, tmp_path: Path) -> None:
     CONFLUENT.produce(at[1], topic, [Message(b"%d" % n) for n in range(10)])
-    wanted = tmp_path / "wanted.json"
-    wanted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 4}], "version": 1}))
-    ran = tools.run("delete-records", *at, "--offset-json-file", wanted)
+    offsets_file = tmp_path / "wanted.json"
+    offsets_file.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 4}], "version": 1}))
+    ran = tools.run("delete-records", *at, "--offset-json-file", offsets_file)
     assert ran.lines[-1] == f"partition: {topic}-0\tlow_watermark: 4"
     assert f"{topic}:0:4" in tools.run("get-offsets", *at, "--topic", topic, "--time", "earliest").lines
 
@@ -175,10 +175,10 @@ def test_configs_describes_and_alters_the_broker(tools: Tools, at: tuple[str, st
     everything = tools.run("configs", *at, *one, "--describe", "--all").lines
     assert "  num.partitions=1 sensitive=false synonyms={DEFAULT_CONFIG:num.partitions=1}" in everything
     tools.run("configs", *at, *every, "--alter", "--add-config", "log.retention.ms=7000000")
-    wanted = (
+    expected = (
         "  log.retention.ms=7000000 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=7000000}"
     )
-    wait_for("the setting", lambda: wanted in tools.run("configs", *at, *every, "--describe").lines)
+    wait_for("the setting", lambda: expected in tools.run("configs", *at, *every, "--describe").lines)
     tools.run("configs", *at, *every, "--alter", "--delete-config", "log.retention.ms")
 
 
@@ -196,8 +196,8 @@ def test_consumer_groups_lists_describes_resets_and_deletes(tools: Tools, at: tu
 
     def offsets() -> list[tuple[str, str, str, str]]:
         described = tools.run("consumer-groups", *at, "--describe", "--group", group).rows
-        wanted = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
-        return [tuple(row[name] for name in wanted) for row in described]  # type: ignore[misc]
+        columns = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
+        return [tuple(row[name] for name in columns) for row in described]  # type: ignore[misc]
 
     assert offsets() == [("0", "10", "10", "0"), ("1", "10", "10", "0")]
     back = ("--reset-offsets", "--group", group, "--topic", topic, "--to-offset", 4, "--execute")

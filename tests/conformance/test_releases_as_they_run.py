@@ -100,8 +100,8 @@ def pair(request: pytest.FixtureRequest, odradek: Odradek) -> Iterator[Pair]:
 @needs_kafka
 def test_a_release_offers_its_recorded_api_versions(pair: Pair) -> None:
     recorded = json.loads(RECORDED.read_text())[pair.name]
-    told = reported_versions(api_versions(int(pair.kafka.rpartition(":")[2])))
-    assert text_of({name: recorded[name] for name in told}) == text_of(told)
+    reported = reported_versions(api_versions(int(pair.kafka.rpartition(":")[2])))
+    assert text_of({name: recorded[name] for name in reported}) == text_of(reported)
 
 
 @needs_kafka
@@ -252,10 +252,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def beyond(kafka: Cluster, ranges: Mapping[str, list[int]]) -> set[tuple[str, int]]:
     """Returns the API and version of each request that the release does not support."""
-    asked = {(each["api"], each["version"]) for each in kafka.requests()}
+    versions = {(each["api"], each["version"]) for each in kafka.requests()}
     return {
         (api, version)
-        for api, version in asked
+        for api, version in versions
         if api != "ApiVersions" and not ranges[api][0] <= version <= ranges[api][1]
     }
 

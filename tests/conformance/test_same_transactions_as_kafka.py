@@ -93,21 +93,21 @@ def level(request: pytest.FixtureRequest, pair: tuple[Place, Place]) -> int:
     return int(request.param)
 
 
-def set_transaction_version(where: Place, wanted: int) -> None:
+def set_transaction_version(where: Place, level: int) -> None:
     talk = Talk(where)
     wait_for_coordinators(talk)
     Client(talk, "first").init()
     present = transaction_version(talk)
-    if present != wanted:
+    if present != level:
         update = FeatureUpdateKey(
             feature="transaction.version",
-            max_version_level=wanted,
-            upgrade_type=UPGRADE if wanted > present else SAFE_DOWNGRADE,
+            max_version_level=level,
+            upgrade_type=UPGRADE if level > present else SAFE_DOWNGRADE,
         )
         answer = talk.quietly(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), 1)
         assert (answer.error_code, [one.error_code for one in answer.results]) == (0, [0]), answer
         deadline = time.monotonic() + 20
-        while transaction_version(talk) != wanted:
+        while transaction_version(talk) != level:
             assert time.monotonic() < deadline
             time.sleep(0.05)
     talk.close()

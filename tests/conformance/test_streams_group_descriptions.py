@@ -29,19 +29,19 @@ def test_scenario_115_nobody_is_asked_again_before_half_a_minute_has_passed(tmp_
         for scene in scenes:
             scene.make_source("source", 4)
         members = {scene.is_kafka: scene.member("a") for scene in scenes}
-        asked: dict[bool, list[float]] = {is_kafka: [] for is_kafka in members}
+        request_times: dict[bool, list[float]] = {is_kafka: [] for is_kafka in members}
         for scene in scenes:
             scene.topology = topology(subtopology("0", [scene.named("source")]))
             joined = members[scene.is_kafka].join()
             assert (joined.active, joined.response.topology_description_required) == (ALL, True)
-            asked[scene.is_kafka].append(time.monotonic())
+            request_times[scene.is_kafka].append(time.monotonic())
         deadline = time.monotonic() + PATIENCE_S
-        while any(len(times) < 2 for times in asked.values()):
-            assert time.monotonic() < deadline, asked
+        while any(len(times) < 2 for times in request_times.values()):
+            assert time.monotonic() < deadline, request_times
             time.sleep(BEAT_S)
             for is_kafka, member in members.items():
                 if member.beat().response.topology_description_required:
-                    asked[is_kafka].append(time.monotonic())
+                    request_times[is_kafka].append(time.monotonic())
         for scene in scenes:
             scene.talk.close()
-    assert [times[1] - times[0] >= SHORTEST_S for times in asked.values()] == [True, True]
+    assert [times[1] - times[0] >= SHORTEST_S for times in request_times.values()] == [True, True]

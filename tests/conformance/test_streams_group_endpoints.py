@@ -23,10 +23,10 @@ def test_scenarios_073_and_074_and_075_and_076_and_077_and_078_and_079_members_g
     assert second.response.endpoint_information_epoch == 2
     at_a: tuple[str, Tasks, Tasks] = ("a:1", {"i4": [0, 1, 2, 3], "i3": [0, 1, 2]}, {})
     assert second.endpoints == [at_a, ("c:65535", {}, {"i4": [0, 1], "i3": [0, 1]})]
-    told = a.beat(endpoint_information_epoch=1)
-    assert (told.active, told.response.endpoint_information_epoch) == ({"0": [0, 1]}, 3)
-    assert told.endpoints is not None
-    assert told.endpoints[-1][0] == "a:1"
+    reply = a.beat(endpoint_information_epoch=1)
+    assert (reply.active, reply.response.endpoint_information_epoch) == ({"0": [0, 1]}, 3)
+    assert reply.endpoints is not None
+    assert reply.endpoints[-1][0] == "a:1"
     gave_up = a.beat({"0": [0, 1]}, {"0": [2, 3]}, endpoint_information_epoch=3)
     assert gave_up.endpoints is None
     got = c.beat(endpoint_information_epoch=2)
@@ -62,8 +62,8 @@ def test_scenario_080_a_group_without_endpoints_returns_none(scene: Scene) -> No
     a = scene.member("a")
     a.join()
     assert a.beat(endpoint_information_epoch=-1).endpoints == []
-    asked = a.beat(endpoint_information_epoch=0)
-    assert (asked.endpoints, asked.response.endpoint_information_epoch) == (None, 0)
+    reply = a.beat(endpoint_information_epoch=0)
+    assert (reply.endpoints, reply.response.endpoint_information_epoch) == (None, 0)
 
 
 def test_a_member_that_rejoins_without_an_endpoint_has_none(scene: Scene) -> None:

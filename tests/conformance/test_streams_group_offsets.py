@@ -83,8 +83,8 @@ def commit(
 
 def fetch(scene: Scene, member: str | None, epoch: int, *, stable: bool = False) -> tuple[ErrorCode, int | ErrorCode]:
     """Returns the group's error code, and the committed offset or error code of partition 0 of i4."""
-    wanted = [OffsetFetchRequestTopics(name="i4", partition_indexes=[0])]
-    group = OffsetFetchRequestGroup(group_id=scene.group, member_id=member, member_epoch=epoch, topics=wanted)
+    topics = [OffsetFetchRequestTopics(name="i4", partition_indexes=[0])]
+    group = OffsetFetchRequestGroup(group_id=scene.group, member_id=member, member_epoch=epoch, topics=topics)
     (answer,) = scene.talk.quietly(OffsetFetchRequest(groups=[group], require_stable=stable), 9).groups
     if answer.error_code:
         return ErrorCode(answer.error_code), -1
@@ -97,11 +97,11 @@ class Transaction:
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene, self._id = scene, scene.named(name)
-        wanted = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=60_000)
-        asked = FindCoordinatorRequest(key=self._id, key_type=1)
-        while scene.talk.quietly(asked, 3).error_code:  # The broker is creating the coordinator's topic.
+        init_producer_id = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=60_000)
+        find_coordinator = FindCoordinatorRequest(key=self._id, key_type=1)
+        while scene.talk.quietly(find_coordinator, 3).error_code:  # The broker is creating the coordinator's topic.
             time.sleep(PAUSE_S)
-        while (answer := scene.talk.quietly(wanted, 4)).error_code:  # The coordinator is still loading.
+        while (answer := scene.talk.quietly(init_producer_id, 4)).error_code:  # The coordinator is still loading.
             time.sleep(PAUSE_S)
         self._identity = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
         begun = AddOffsetsToTxnRequest(transactional_id=self._id, group_id=scene.group, **self._identity)
@@ -214,8 +214,8 @@ def test_scenarios_088_and_089_offsets_are_committed_in_a_transaction(scene: Sce
 
 
 def delete_offset(scene: Scene, topic: str) -> ErrorCode:
-    wanted = OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-    answer = scene.talk.quietly(OffsetDeleteRequest(group_id=scene.group, topics=[wanted]), 0)
+    request_topic = OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+    answer = scene.talk.quietly(OffsetDeleteRequest(group_id=scene.group, topics=[request_topic]), 0)
     assert answer.error_code == 0, answer
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 

@@ -43,8 +43,8 @@ class Log:
         self._offset = self._end()
 
     def _end(self) -> int:
-        wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST_OFFSET)
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=GROUP_OFFSETS, partitions=[wanted])])
+        partition = ListOffsetsPartition(partition_index=0, timestamp=LATEST_OFFSET)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=GROUP_OFFSETS, partitions=[partition])])
         found: int = self._scene.talk.quietly(request, 7).topics[0].partitions[0].offset
         return found
 
@@ -58,9 +58,9 @@ class Log:
         end = self._end()
         found: list[CoordinatorRecord] = []
         while self._offset < end:
-            wanted = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=1 << 20)
+            partition = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=1 << 20)
             request = FetchRequest(
-                max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic=GROUP_OFFSETS, partitions=[wanted])]
+                max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic=GROUP_OFFSETS, partitions=[partition])]
             )
             data = self._scene.talk.quietly(request, 12).responses[0].partitions[0].records
             whole = b"".join(bytes(each) for each in data) if isinstance(data, list) else bytes(data or b"")

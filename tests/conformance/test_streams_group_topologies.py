@@ -59,8 +59,10 @@ def test_scenarios_034_and_035_and_036_and_037_source_topics_come_grow_and_go(sc
 
 def test_scenario_038_a_changelog_is_created(scene: Scene) -> None:
     changelog = scene.named("store-changelog")
-    wanted = internal(changelog, cleanup_policy="compact", message_timestamp_type="CreateTime", segment_ms="123456")
-    scene.topology = topology(subtopology(changelogs=[wanted]))
+    changelog_topic = internal(
+        changelog, cleanup_policy="compact", message_timestamp_type="CreateTime", segment_ms="123456"
+    )
+    scene.topology = topology(subtopology(changelogs=[changelog_topic]))
     a = scene.member("a")
     missing = a.join()
     assert (missing.epoch_and_tasks, missing.statuses) == ((2, NOTHING), [MISSING_INTERNAL])
@@ -192,7 +194,7 @@ LOOP = (
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("requested", "message"),
     [
         (topology(subtopology("0", [], repartitions=["r"])), NO_SINK),
         (
@@ -207,9 +209,9 @@ LOOP = (
     ids=["no sink", "a loop", "no source"],
 )
 def test_scenario_047_a_topology_without_partition_counts_is_refused(
-    scene: Scene, wanted: Topology, message: str
+    scene: Scene, requested: Topology, message: str
 ) -> None:
-    assert scene.member("a").join(wanted).refused == (INVALID_TOPOLOGY, message)
+    assert scene.member("a").join(requested).refused == (INVALID_TOPOLOGY, message)
     assert scene.described().error_code == ErrorCode.GROUP_ID_NOT_FOUND.value
 
 
@@ -253,9 +255,9 @@ def test_scenario_050_at_most_three_missing_topics_are_named(scene: Scene) -> No
     names = [scene.named(f"c{number}") for number in range(5)]
     reply = scene.member("a").join(topology(subtopology(changelogs=names)))
     assert reply.statuses == [MISSING_INTERNAL]
-    told = re.fullmatch(r"Internal topics are missing: (\S+), (\S+), (\S+) and 2 additional topics", reply.details[0])
-    assert told is not None
-    assert len(set(told.groups()) & set(names)) == 3
+    match = re.fullmatch(r"Internal topics are missing: (\S+), (\S+), (\S+) and 2 additional topics", reply.details[0])
+    assert match is not None
+    assert len(set(match.groups()) & set(names)) == 3
 
 
 def test_scenario_051_a_member_cannot_join_with_another_topology(scene: Scene) -> None:
@@ -302,8 +304,8 @@ def test_scenario_127_a_topology_may_have_the_highest_epoch(scene: Scene) -> Non
 
 
 def test_scenario_128_one_topic_is_the_source_of_two_subtopologies(scene: Scene) -> None:
-    wanted = topology(subtopology("0", ["i3"]), subtopology("1", ["i3"]))
-    assert scene.member("a").join(wanted).epoch_and_tasks == (2, {"0": [0, 1, 2], "1": [0, 1, 2]})
+    requested = topology(subtopology("0", ["i3"]), subtopology("1", ["i3"]))
+    assert scene.member("a").join(requested).epoch_and_tasks == (2, {"0": [0, 1, 2], "1": [0, 1, 2]})
 
 
 def test_scenario_129_the_order_of_subtopologies_does_not_count(scene: Scene) -> None:
@@ -345,8 +347,8 @@ def test_scenario_056_a_recreated_source_topic_raises_the_epoch(scene: Scene) ->
 
 def test_scenario_057_a_member_asks_every_member_to_shut_down(scene: Scene) -> None:
     a, c = with_two_members(scene)
-    asked = a.beat(shutdown_application=True)
-    assert (asked.epoch_and_tasks, asked.statuses) == ((3, None), [SHUTDOWN])
+    reply = a.beat(shutdown_application=True)
+    assert (reply.epoch_and_tasks, reply.statuses) == ((3, None), [SHUTDOWN])
     assert c.beat().statuses == [SHUTDOWN]
     assert a.beat().statuses == [SHUTDOWN]
     a.leave()

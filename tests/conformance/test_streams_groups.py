@@ -167,11 +167,11 @@ def test_scenario_020_standby_tasks_that_are_configured_later_are_assigned(scene
     _, epoch, _ = scene.state
     owned = {each.name: each.assigned[0] for each in members}
     scene.configure(num_standby_replicas=1)
-    told = members[0].beat_until(lambda reply: reply.standby is not None)
-    assert told.epoch == epoch + 1
-    assert told.standby is not None
-    assert sum(map(len, told.standby.values())) == 1
-    assert told.active == owned["a"]
+    latest_reply = members[0].beat_until(lambda reply: reply.standby is not None)
+    assert latest_reply.epoch == epoch + 1
+    assert latest_reply.standby is not None
+    assert sum(map(len, latest_reply.standby.values())) == 1
+    assert latest_reply.active == owned["a"]
     for each in members[1:]:
         each.beat()
     assert {each.name: each.assigned[0] for each in members} == owned

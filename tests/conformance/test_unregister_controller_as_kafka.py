@@ -75,8 +75,8 @@ def test_below_metadata_version_33_only_the_active_controller_has_another_answer
     with KafkaProcess(tmp_path / "data", version="4.3.1"):
         pass
     with kind(tmp_path / "data") as broker:
-        told = {each: unregister(broker, each) for each in (NODE, 9, -1)}
-        assert {each: (answer.error_code, answer.error_message) for each, answer in told.items()} == {
+        answers = {each: unregister(broker, each) for each in (NODE, 9, -1)}
+        assert {each: (answer.error_code, answer.error_message) for each, answer in answers.items()} == {
             NODE: (ErrorCode.INVALID_REQUEST.value, ACTIVE),
             9: (ErrorCode.UNSUPPORTED_VERSION.value, OLD),
             -1: (ErrorCode.UNSUPPORTED_VERSION.value, OLD),

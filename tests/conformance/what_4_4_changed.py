@@ -291,8 +291,8 @@ def offsets_in_transactions(talk: Tour) -> None:
     commit("no-group", topic_id, 1)
     talk.ask(EndTxnRequest(committed=True, **fields), 5)
     topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0, 1])]
-    wanted = [OffsetFetchRequestGroup(group_id=group, topics=topics) for group in ("g", "no-group")]
-    stable = OffsetFetchRequest(groups=wanted, require_stable=True)
+    groups = [OffsetFetchRequestGroup(group_id=group, topics=topics) for group in ("g", "no-group")]
+    stable = OffsetFetchRequest(groups=groups, require_stable=True)
     talk.wait(stable, 10, lambda answer: not any(each.error_code for each in answer.groups[0].topics[0].partitions))
     talk.ask(stable, 10)
     talk.ask(DeleteGroupsRequest(groups_names=["g", "no-group", "never was"]), 3)
@@ -324,8 +324,8 @@ def share_groups(talk: Tour) -> None:
         topics=[ShareTopic(topic_id=NOBODY, partitions=partitions)],
     )
     talk.ask(request, 2)
-    asked = summary.PartitionData(partition=0, leader_epoch=0)
-    summed = summary.ReadStateSummaryData(topic_id=topic_id, partitions=[asked])
+    partition = summary.PartitionData(partition=0, leader_epoch=0)
+    summed = summary.ReadStateSummaryData(topic_id=topic_id, partitions=[partition])
     talk.wait(
         summary.ReadShareGroupStateSummaryRequest(group_id="other", topics=[summed]),
         1,
@@ -343,8 +343,8 @@ def share_groups(talk: Tour) -> None:
         talk.ask(writing.WriteShareGroupStateRequest(group_id="other", topics=[written]), 1)
     read = reading.ReadStateData(topic_id=topic_id, partitions=[reading.PartitionData(partition=0, leader_epoch=-1)])
     talk.ask(reading.ReadShareGroupStateRequest(group_id="other", topics=[read]), 0)
-    asked = summary.PartitionData(partition=0, leader_epoch=-1)
-    summed = summary.ReadStateSummaryData(topic_id=topic_id, partitions=[asked])
+    partition = summary.PartitionData(partition=0, leader_epoch=-1)
+    summed = summary.ReadStateSummaryData(topic_id=topic_id, partitions=[partition])
     talk.ask(summary.ReadShareGroupStateSummaryRequest(group_id="other", topics=[summed]), 1)
     leaves = ShareGroupHeartbeatRequest(group_id="shares", member_id=SHARE_MEMBER, member_epoch=-1)
     assert epoch > 0

@@ -72,18 +72,18 @@ class Nursery:
         """Lets a waiting application continue."""
         self._write("")
 
-    def until(self, *wanted: str) -> dict[str, Any]:
+    def until(self, *events: str) -> dict[str, Any]:
         """Returns the first reported event of one of these kinds or of the kind "ended"."""
         while True:
             try:
-                told = self._lines.get(timeout=PATIENCE_S)
+                message = self._lines.get(timeout=PATIENCE_S)
             except Empty:
                 os.killpg(self._process.pid, signal.SIGUSR1)  # makes the process write its stack to stderr
                 time.sleep(1)
                 raise RuntimeError(f"{self._name} says nothing any more:\n{self.log_text()}") from None
-            self._take(told)
-            if told["event"] in (*wanted, "ended"):
-                return told
+            self._take(message)
+            if message["event"] in (*events, "ended"):
+                return message
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -100,22 +100,22 @@ class Nursery:
         self._log.seek(0)
         return self._log.read().decode(errors="replace")[-4000:]
 
-    def _take(self, told: dict[str, Any]) -> None:
-        match told["event"]:
+    def _take(self, message: dict[str, Any]) -> None:
+        match message["event"]:
             case "began":
                 self._count += 1
                 self._current = f"{self._name}-{self._count}"
-                self._events.append(BlockStarted(self._current, tuple(told["values"])))
+                self._events.append(BlockStarted(self._current, tuple(message["values"])))
             case "prepared":
                 self._events.append(TransactionPrepared(self._current))
             case "told":
-                self._events.append(RowsReported(self._current, ANSWERS[told["rows"]]))
+                self._events.append(RowsReported(self._current, ANSWERS[message["rows"]]))
             case "recovery began":
                 self._events.append(RecoveryStarted())
             case "recovered":
                 self._events.append(RecoveryEnded())
             case "failed":
-                raise RuntimeError(f"{self._name}: {told['error']}\n{self.log_text()}")
+                raise RuntimeError(f"{self._name}: {message['error']}\n{self.log_text()}")
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None

@@ -280,8 +280,8 @@ def fork_worker(job: Job) -> int:
     return pid
 
 
-def say(**told: object) -> None:
-    os.write(1, json.dumps(told).encode() + b"\n")
+def say(**fields: object) -> None:
+    os.write(1, json.dumps(fields).encode() + b"\n")
 
 
 def main() -> None:

@@ -116,14 +116,14 @@ class Workers:
         except Empty:
             raise RuntimeError(f"the workers say nothing any more:\n{self.log_text()}") from None
 
-    def _take(self, told: dict[str, Any]) -> None:
-        if told["event"] == "started":
-            self._pids[told["name"]] = told["pid"]
+    def _take(self, message: dict[str, Any]) -> None:
+        if message["event"] == "started":
+            self._pids[message["name"]] = message["pid"]
             return
-        name = next(name for name, pid in self._pids.items() if pid == told["pid"])
+        name = next(name for name, pid in self._pids.items() if pid == message["pid"])
         del self._pids[name]
-        self.gave_up += told["status"] == GAVE_UP_STATUS
-        assert told["status"] in (GAVE_UP_STATUS, -signal.SIGKILL), f"{name} ended: {told}\n{self.log_text()}"
+        self.gave_up += message["status"] == GAVE_UP_STATUS
+        assert message["status"] in (GAVE_UP_STATUS, -signal.SIGKILL), f"{name} ended: {message}\n{self.log_text()}"
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -178,11 +178,11 @@ def kill_at(world: World, each: Round) -> None:
 def kill_under_way(world: World, job: Job) -> None:
     """Kills the victim while the application is at the step or the following one."""
     world.first.begin(replace(job, deed="tell"))
-    told = world.first.until("there")
-    assert told["event"] == "there", f"it never came there: {told}"
+    message = world.first.until("there")
+    assert message["event"] == "there", f"it never came there: {message}"
     time.sleep(world.rng.uniform(0.0, 0.004))
     with suppress(ProcessLookupError):  # The process may already have exited.
-        os.kill(told["pid"], signal.SIGKILL)
+        os.kill(message["pid"], signal.SIGKILL)
     world.first.until("ended")
 
 
@@ -247,19 +247,19 @@ def test_a_state_that_is_not_stored_in_the_row_is_detected(world: World) -> None
 def history(world: World) -> list[messages.Event]:
     """Returns the history that the messages should have: a transaction is committed if its rows exist."""
     rows = set(world.database.rows())
-    told: list[messages.Event] = []
+    events: list[messages.Event] = []
     for event in world.events:
         if isinstance(event, BlockStarted):
             for number, value in enumerate(event.values):
                 place = (TOPIC, number % PARTITIONS)
-                told.append(messages.RecordSent("application", place, value, Answer.UNKNOWN, event.transaction))
+                events.append(messages.RecordSent("application", place, value, Answer.UNKNOWN, event.transaction))
             is_committed = event.values[0] in rows
-            told.append(messages.CommitRequested(event.transaction))
-            told.append(messages.CommitAnswered(event.transaction, Answer.YES if is_committed else Answer.NO))
+            events.append(messages.CommitRequested(event.transaction))
+            events.append(messages.CommitAnswered(event.transaction, Answer.YES if is_committed else Answer.NO))
     found = list(committed_messages(world.broker.bootstrap))
     for index in range(PARTITIONS):
         place = (TOPIC, index)
         records = [(offset, value) for partition, offset, value in found if partition == index]
-        told += [messages.ConsumerPositioned("reader", place, 0), messages.RecordsPolled("reader", place, records)]
-        told.append(messages.ReachedEnd("reader", place))
-    return told
+        events += [messages.ConsumerPositioned("reader", place, 0), messages.RecordsPolled("reader", place, records)]
+        events.append(messages.ReachedEnd("reader", place))
+    return events

@@ -99,13 +99,13 @@ def worked_through(
                 wait_for("a result", lambda before=before: grown(workers, watcher, before + 1), PATIENCE_S)  # type: ignore[misc]
             producer.flush()
         wait_for("an empty queue", lambda: grown(workers, watcher, 0) and lag(broker.bootstrap) == 0, PATIENCE_S)
-        told = storm.end()
+        summary = storm.end()
         wait_for(
             "the end of the last transaction",
             lambda: grown(workers, watcher, 0) and left(broker.bootstrap) == [],
             PATIENCE_S,
         )
-        print(f"{told}; {workers.gave_up} workers gave up")
+        print(f"{summary}; {workers.gave_up} workers gave up")
         for name in NAMES:
             workers.kill9(name)
         history = history_of(broker.bootstrap, PARTITIONS, workers, watched_values(watcher))

@@ -122,7 +122,7 @@ def test_words_are_counted_once_and_each_task_has_one_owner(tmp_path: Path, prox
                 if victims != "broker":
                     instances.start(name)
                 wait_for("counts", are_counted, PATIENCE_S)
-            told = storm.end()
+            summary = storm.end()
             application.say(*WORDS)
             wait_for("the last counts", are_counted, PATIENCE_S)
             wait_for("owners of all tasks", lambda: _all_owned(owners, 2 * PARTITIONS), PATIENCE_S)
@@ -132,7 +132,7 @@ def test_words_are_counted_once_and_each_task_has_one_owner(tmp_path: Path, prox
             watcher.finish(reached_end=False)
         application.assert_counted_once_in_order()
     longest = max(owners.unowned_s.values())
-    print(f"{told}; {dict(kills)}; {instances.gave_up} instances gave up")
+    print(f"{summary}; {dict(kills)}; {instances.gave_up} instances gave up")
     print(f"{owners.looks} looks; a task was unowned for {longest:.1f} s")
     assert owners.shared == []
     assert owners.most_members > 1
@@ -263,7 +263,7 @@ def test_no_task_has_two_owners_or_none_for_long_while_members_come_and_go(tmp_p
                 broker.kill9()
                 broker.start()
                 kills += 1
-            told = storm.end()
+            summary = storm.end()
             for member in members:
                 member.is_calm = True
             wait_for(
@@ -277,7 +277,7 @@ def test_no_task_has_two_owners_or_none_for_long_while_members_come_and_go(tmp_p
             owners.finish()
     refusals: Counter[ErrorCode] = sum((member.refusals for member in members), Counter())
     longest, lives = max(owners.unowned_s.values()), sum(member.lives for member in members)
-    print(f"{told}; {kills} kills; {lives} lives; {dict(refusals)}")
+    print(f"{summary}; {kills} kills; {lives} lives; {dict(refusals)}")
     print(f"{owners.looks} looks; a task was unowned for {longest:.1f} s")
     assert owners.shared == []
     assert longest <= REBALANCE_TIMEOUT_S

@@ -95,11 +95,11 @@ class Application:
     def _until_answered(self, request: Message, version: int, answer: type[M]) -> M:
         until_s = time.monotonic() + PATIENCE_S
         while True:
-            told = self._wire.ask(request, version, answer)
-            code = ErrorCode(told.error_code)  # type: ignore[attr-defined]  # both kinds have one
+            response = self._wire.ask(request, version, answer)
+            code = ErrorCode(response.error_code)  # type: ignore[attr-defined]  # both kinds have one
             if code not in RETRIED or time.monotonic() > until_s:
                 assert code is ErrorCode.NONE
-                return told
+                return response
             time.sleep(0.02)
 
     def _keep_request(self) -> InitProducerIdRequest:

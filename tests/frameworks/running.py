@@ -34,6 +34,6 @@ def start(program: str, jars: str, classes: Path, *words: object) -> subprocess.
 
 def lines_of(process: subprocess.Popen[str], classes: Path, patience_s: float) -> Sequence[str]:
     """Waits for the program to finish and returns its output. Raises AssertionError if it fails."""
-    told, _ = process.communicate(timeout=patience_s)
-    assert process.returncode == 0, f"{told}\n{(classes / 'stderr').read_text(errors='replace')[-4000:]}"
-    return told.splitlines()
+    output, _ = process.communicate(timeout=patience_s)
+    assert process.returncode == 0, f"{output}\n{(classes / 'stderr').read_text(errors='replace')[-4000:]}"
+    return output.splitlines()

@@ -115,8 +115,8 @@ def test_spring_copies_in_transactions_and_listens_in_groups_of_each_type(broker
     share_group(broker.bootstrap, f"{source}-share")
     values = [b"%d" % number for number in range(40)]
     produce(broker.bootstrap, source, *values)
-    told = ended(start("Spring", jars, tmp_path, broker.bootstrap, source, copy, len(values)), tmp_path)
-    assert told == ["consumed: true", "shared: true"]
+    lines = ended(start("Spring", jars, tmp_path, broker.bootstrap, source, copy, len(values)), tmp_path)
+    assert lines == ["consumed: true", "shared: true"]
     assert [value for _, value in values_of(broker, copy)] == values
     assert len(values_of(broker, copy, "read_uncommitted")) > len(values), "every tenth record was tried twice"
 

@@ -89,8 +89,8 @@ def test_the_java_module_starts_the_image_in_place_of_apache_kafka(start: Run, w
     host = ReservedPort()
     kafka = start("sh", "-c", loop, name="d34db33f", environment=JAVA_ENVIRONMENT, ports=((host.number, 9092),))
     wait_until_inside(kafka)
-    told = f"PLAINTEXT://localhost:{host.number},BROKER://d34db33f:9093"
-    script = f"#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={told}\n/etc/kafka/docker/run \n"
+    advertised = f"PLAINTEXT://localhost:{host.number},BROKER://d34db33f:9093"
+    script = f"#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={advertised}\n/etc/kafka/docker/run \n"
     kafka.copy_in(script, JAVA_SCRIPT, mode=0o777)
     kafka.copy_in("", JAVA_FLAG)
     wait_for_log(kafka, r".*Transitioning from RECOVERY to RUNNING.*")

@@ -54,9 +54,9 @@ def paste(text: str) -> None:
 
 def test_a_command_names_the_address_of_the_broker(browser: Browser, broker: BrokerProcess) -> None:
     page = opened(browser, broker.ready["http_port"], "topics")
-    told = f"odradek topics create orders --partitions 3 -b {broker.bootstrap.replace('127.0.0.1', 'localhost')}"
-    expect(page.locator(".empty code")).to_have_text(told)
-    paste(told)
+    command = f"odradek topics create orders --partitions 3 -b {broker.bootstrap.replace('127.0.0.1', 'localhost')}"
+    expect(page.locator(".empty code")).to_have_text(command)
+    paste(command)
     expect(page.locator("tbody")).to_contain_text("orders")
     page.close()
 

@@ -31,14 +31,14 @@ ROWS = 200
 async def remember(broker: BrokerProcess) -> None:
     connection = await Connection.open("127.0.0.1", broker.port, client_id="scale", request_timeout_ms=60_000)
     for first in range(0, IDS, IN_FLIGHT):
-        asked = [
+        responses = [
             connection.ask(
                 InitProducerIdRequest(transactional_id=f"app-{number}", transaction_timeout_ms=60_000),
                 InitProducerIdResponse,
             )
             for number in range(first, first + IN_FLIGHT)
         ]
-        assert {each.error_code for each in await asyncio.gather(*asked)} == {0}
+        assert {each.error_code for each in await asyncio.gather(*responses)} == {0}
     connection.close()
 
 

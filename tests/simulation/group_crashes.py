@@ -142,9 +142,11 @@ class GroupWorld(ABC, Generic[M]):
         self.stage.broker.kill()
         self.stage = self.broker_on(disk, self.stage.time.now_ms())
         assert self.stage.offset() in (self.committed, self.doubtful)
-        told = {each.name: each.epoch for each in self.members.values() if each.epoch and not each.is_leaving}
+        reported = {each.name: each.epoch for each in self.members.values() if each.epoch and not each.is_leaving}
         recorded = self.recorded()
-        assert all(recorded.get(name, 0) >= epoch for name, epoch in told.items()), f"told {told}, recorded {recorded}"
+        assert all(recorded.get(name, 0) >= epoch for name, epoch in reported.items()), (
+            f"told {reported}, recorded {recorded}"
+        )
 
     def joined(self, member: M, request: Callable[[], Message]) -> Any:
         """Sends a heartbeat that joins and returns the response.
@@ -174,12 +176,12 @@ class GroupWorld(ABC, Generic[M]):
 
     def commit(self, member: M, offset: int) -> None:
         self.doubtful = offset
-        wanted = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         request = OffsetCommitRequest(
             group_id=GROUP,
             member_id=member.name,
             generation_id_or_member_epoch=member.epoch,
-            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[wanted])],
+            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
         )
         assert self.stage.ask(request, 9).topics[0].partitions[0].error_code == 0
         self.committed = offset

@@ -134,11 +134,11 @@ class Invariants:
 
     def _check_offsets(self, broker: "SimulatedBroker") -> None:
         for group in self._groups:
-            told: list[int] = []
-            ask_for_offset(broker, group, told.append)
-            if not told:
+            offsets: list[int] = []
+            ask_for_offset(broker, group, offsets.append)
+            if not offsets:
                 continue
-            (offset,) = told
+            (offset,) = offsets
             before = self._offsets.get(group, -1)
             assert offset >= before, f"the offset of {group} went back from {before} to {offset}"
             if offset not in (before, -1):

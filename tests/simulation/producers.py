@@ -256,10 +256,10 @@ class Producer:
             for batch, answer in zip(missing, answers, strict=True):
                 if answer is None:
                     continue
-                told = answer.responses[0].partition_responses[0]
-                code = ErrorCode(told.error_code)
+                produced = answer.responses[0].partition_responses[0]
+                code = ErrorCode(produced.error_code)
                 if code is E.NONE:
-                    batch.answer, batch.base_offset = Answer.YES, told.base_offset
+                    batch.answer, batch.base_offset = Answer.YES, produced.base_offset
                 elif code is E.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_behind_another(batch, missing):
                     continue
                 elif code not in RETRIABLE:

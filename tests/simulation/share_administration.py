@@ -407,12 +407,12 @@ class Administration:
             }
             total += len(held)
             held = {offset: of for offset, of in held.items() if offset >= start}
-            wanted = {
+            expected = {
                 offset: (rec.txn.transactional_id, rec.txn.pair)
                 for offset, rec in records.items()
                 if rec.state is State.PENDING and rec.txn is not None
             }
-            self.check(held == wanted, f"{what}: pending are {held}, not {wanted}")
+            self.check(held == expected, f"{what}: pending are {held}, not {expected}")
             finished = {
                 offset
                 for each in (() if stored is None else stored.batches)

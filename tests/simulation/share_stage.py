@@ -423,10 +423,10 @@ class ShareStory:
 
     def _check_outputs(self) -> None:
         found = Counter(self.stage.readable())
-        wanted = {f"0.{offset}" for offset in range(INPUTS)}
+        expected = {f"0.{offset}" for offset in range(INPUTS)}
         twice = {each for each, count in found.items() if count > 1}
         assert not twice, f"{twice} were processed twice"
-        assert found.keys() == wanted, f"{wanted - found.keys()} were never processed"
+        assert found.keys() == expected, f"{expected - found.keys()} were never processed"
 
     def _check_finished(self) -> None:
         records = {(0, offset) for offset in range(INPUTS)}

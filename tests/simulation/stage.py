@@ -112,21 +112,21 @@ class Stage:
         """Sends a request over the connection `client` and returns the response."""
         return self.ask_together([(request, version, client)])[0]
 
-    def ask_together(self, asked: Sequence[tuple[Message, int, str]]) -> list[Any]:
+    def ask_together(self, requests: Sequence[tuple[Message, int, str]]) -> list[Any]:
         """Sends several requests, each with its version and client, without waiting for responses in between. Returns
         the responses in the order of the requests."""
-        answers: list[list[bytes]] = [[] for _ in asked]
-        for (request, version, client), answer in zip(asked, answers, strict=True):
+        answers: list[list[bytes]] = [[] for _ in requests]
+        for (request, version, client), answer in zip(requests, answers, strict=True):
             self.broker.receive(request_bytes(request, version, 1, client), answer.append, client)
         until_ms = self.time.now_ms() + 2_000
         while not all(answers) and self._step(until_ms):
             pass
-        told = []
-        for (request, version, _), answer in zip(asked, answers, strict=True):
+        responses = []
+        for (request, version, _), answer in zip(requests, answers, strict=True):
             assert answer, f"{type(request).__name__} is not answered"
             kind = response_class(request.API_KEY)
-            told.append(decode(kind, version, answer[0], 8 + response_has_tags(request.API_KEY, kind, version)))
-        return told
+            responses.append(decode(kind, version, answer[0], 8 + response_has_tags(request.API_KEY, kind, version)))
+        return responses
 
     def init(self, pair: Pair = NO_PAIR) -> ErrorCode:
         request = InitProducerIdRequest(
@@ -185,10 +185,10 @@ class Stage:
     # --- Observations.
 
     def offset(self) -> int:
-        told: list[int] = []
-        ask_for_offset(self.broker, GROUP, told.append)
+        offsets: list[int] = []
+        ask_for_offset(self.broker, GROUP, offsets.append)
         self.wait(100)
-        return told[0]
+        return offsets[0]
 
     def readable(self) -> list[str]:
         """Returns the values that read_committed consumers see in both partitions."""

@@ -34,8 +34,8 @@ def changes() -> Iterator[Change]:
         return lambda image: create_acls(image, acls, new_uuid)
 
     def delete(name: str | None) -> Change:
-        wanted = AclFilter(ANY, name, ANY, None, None, ANY, ANY)
-        return lambda image: delete_acls(image, [wanted])
+        acl_filter = AclFilter(ANY, name, ANY, None, None, ANY, ANY)
+        return lambda image: delete_acls(image, [acl_filter])
 
     both = (acl("a", Permission.ALLOW), acl("a", Permission.DENY))
     yield create(*both)

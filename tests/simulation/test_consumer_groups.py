@@ -204,7 +204,7 @@ def test_a_partition_has_one_owner_at_a_time_and_in_the_end_exactly_one(seed: in
         world.settle()
         assert world.scene.groups() == {"billing": "Stable"}
         assert set(world.scene.group_of().members) == {consumer.name for consumer in world.living}
-        wanted = {
+        expected = {
             (topic, partition)
             for consumer in world.living
             for topic in consumer.topics
@@ -212,6 +212,6 @@ def test_a_partition_has_one_owner_at_a_time_and_in_the_end_exactly_one(seed: in
             for partition in range(TOPICS[topic])
         }
         owned = [partition for consumer in world.living for partition in consumer.owned]
-        assert sorted(owned) == sorted(wanted)
+        assert sorted(owned) == sorted(expected)
     except AssertionError as failure:
         raise AssertionError("\n".join([*world.trace, str(failure)])) from failure

@@ -42,11 +42,11 @@ def pending_count(stage: Stage) -> int:
 
 
 def end(stage: Stage, *, commit: bool) -> None:
-    told = stage.broker.transactions.describe(TRANSACTIONAL_ID)
+    transaction = stage.broker.transactions.describe(TRANSACTIONAL_ID)
     request = EndTxnRequest(
         transactional_id=TRANSACTIONAL_ID,
-        producer_id=told.producer_id,
-        producer_epoch=told.producer_epoch,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
         committed=commit,
     )
     assert ErrorCode(stage.ask(request, 5).error_code) is ErrorCode.NONE

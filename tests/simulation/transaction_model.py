@@ -84,8 +84,8 @@ class Partition:
 
     def mark(self, pair: Pair, *, commit: bool, version: int) -> None:
         producer_id, epoch = pair
-        asked = self.requests_by_producer.get(producer_id)
-        if asked is not None and not (version == 2 and asked.adds and asked.epoch == epoch):
+        request = self.requests_by_producer.get(producer_id)
+        if request is not None and not (version == 2 and request.adds and request.epoch == epoch):
             del self.requests_by_producer[producer_id]
         for record in self.records:
             if record.producer_id == producer_id and record.is_committed is None:
@@ -143,7 +143,7 @@ class Model:
 
     # --- Permitted requests.
 
-    def begins(self, name: str, told: Pair | None, *, two_phase: bool, keep: bool) -> str:
+    def begins(self, name: str, claimed: Pair | None, *, two_phase: bool, keep: bool) -> str:
         """Returns the outcome of InitProducerId: "new", "next", "again", "kept", "wait" (after an abort), or "" for a
         refusal."""
         if keep and self.level < 2:
@@ -154,13 +154,13 @@ class Model:
         if txn.state is State.DECIDED:
             return ""
         if txn.state is State.OPEN:
-            if told in (None, txn.client):
+            if claimed in (None, txn.client):
                 return "kept" if keep else "wait"
-            is_old = told is not None and told[0] == txn.pair[0]
+            is_old = claimed is not None and claimed[0] == txn.pair[0]
             return "wait" if is_old and not keep and txn.owner is None and not txn.is_two_phase else ""
-        if told in (None, txn.pair):
+        if claimed in (None, txn.pair):
             return "next"
-        return "again" if txn.is_previous_known and told == txn.previous else ""
+        return "again" if txn.is_previous_known and claimed == txn.previous else ""
 
     def may_add(self, name: str, pair: Pair) -> bool:
         txn = self.txns[name]
@@ -207,7 +207,7 @@ class Model:
 
     # --- The effects of requests.
 
-    def begin(self, name: str, outcome: str, told: Pair | None, answered: Pair | None, *, two_phase: bool) -> Pair:
+    def begin(self, name: str, outcome: str, claimed: Pair | None, answered: Pair | None, *, two_phase: bool) -> Pair:
         """Initialises the producer and returns the pair of the response. A new producer id is copied from the broker's
         response."""
         fresh = (-1 if answered is None else answered[0], 0)
@@ -224,7 +224,7 @@ class Model:
             txn.is_sealed = True
             return txn.owner
         if outcome == "next":
-            txn.previous, txn.is_previous_known = txn.pair, told is not None
+            txn.previous, txn.is_previous_known = txn.pair, claimed is not None
             txn.pair = fresh if txn.pair[1] >= LAST_USABLE else (txn.pair[0], txn.pair[1] + 1)
         txn.state, txn.is_two_phase = State.EMPTY, two_phase
         txn.version = txn.version if self.level >= 1 else 0

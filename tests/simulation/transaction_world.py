@@ -199,20 +199,20 @@ class World:
 
     def _go_on(self, producer: Producer, script: Script, answers: list[Any] | None) -> None:
         try:
-            wanted = next(script) if answers is None else script.send(answers)
+            step = next(script) if answers is None else script.send(answers)
         except StopIteration:
             self.note(f"{producer.name} is over")
             delay_ms = self.rng.choice([10, 300])
             self.time.after(delay_ms, lambda: self._start_producer(producer.transactional_id), self.life)
             return
-        if isinstance(wanted, int):
-            self.time.after(wanted, lambda: self._go_on(producer, script, []), self.life)
+        if isinstance(step, int):
+            self.time.after(step, lambda: self._go_on(producer, script, []), self.life)
             return
-        self._ask(producer, script, wanted)
+        self._ask(producer, script, step)
 
-    def _ask(self, producer: Producer, script: Script, asked: Sequence[Ask]) -> None:
-        answers: list[Message | None] = [None] * len(asked)
-        missing = set(range(len(asked)))
+    def _ask(self, producer: Producer, script: Script, requests: Sequence[Ask]) -> None:
+        answers: list[Message | None] = [None] * len(requests)
+        missing = set(range(len(requests)))
         connection, broker = producer.connection, self.broker
 
         def go_on() -> None:
@@ -221,7 +221,7 @@ class World:
             self._go_on(producer, script, list(answers))
 
         def answered(number: int, answer: Message) -> None:
-            if number not in missing or (asked[number].client and self.broker is not broker):
+            if number not in missing or (requests[number].client and self.broker is not broker):
                 return  # The response is late or repeated, or its connection ended with the broker.
             self._note_answer(producer, answer)
             answers[number] = answer
@@ -230,7 +230,7 @@ class World:
                 go_on()
 
         timeout = self.time.after(ANSWER_TIMEOUT_MS, go_on, self.life)
-        for number, ask in enumerate(asked):
+        for number, ask in enumerate(requests):
             is_connected = partial(self._is_connected, producer, ask, connection)
             self.network.send(
                 producer.name, ask.message, ask.version, partial(answered, number), is_connected, ask.client
@@ -348,10 +348,10 @@ class World:
         if not answers:
             return b"", []
         answer = decode(FetchResponse, FETCH_VERSION, answers[0], 9)
-        told = answer.responses[0].partitions[0]
-        assert not told.error_code, ErrorCode(told.error_code)
-        aborted = [(each.producer_id, each.first_offset) for each in told.aborted_transactions or ()]
-        return bytes(told.records or b""), aborted  # type: ignore[arg-type]  # one buffer, when it was decoded
+        fetched = answer.responses[0].partitions[0]
+        assert not fetched.error_code, ErrorCode(fetched.error_code)
+        aborted = [(each.producer_id, each.first_offset) for each in fetched.aborted_transactions or ()]
+        return bytes(fetched.records or b""), aborted  # type: ignore[arg-type]  # one buffer, when it was decoded
 
     # --- The end of the run.
 
@@ -421,16 +421,18 @@ class World:
             ask_for_offset(broker, group, answers.append)
             self._pass(100)
             assert answers, f"the offset of {group} cannot be had"
-            (told,) = answers
+            (committed,) = answers
             for attempt in self.book.attempts:
                 if attempt.group != group or attempt.offset is None or attempt.offset_answer is not Answer.YES:
                     continue
                 values = [value for batch in attempt.batches for value in batch.values]
                 is_committed = attempt.answer is Answer.YES or any(value in visible for value in values)
                 if is_committed:
-                    assert told >= attempt.offset, f"{group} is at {told}, though {attempt.name} took it further"
-                elif attempt.offset == told:
-                    assert not values, f"{group} is at {told}, but no record of {attempt.name} is there"
+                    assert committed >= attempt.offset, (
+                        f"{group} is at {committed}, though {attempt.name} took it further"
+                    )
+                elif attempt.offset == committed:
+                    assert not values, f"{group} is at {committed}, but no record of {attempt.name} is there"
 
 
 def failure_of(world: World) -> AssertionError | None:

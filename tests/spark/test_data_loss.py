@@ -197,8 +197,8 @@ def query(spark: Any, broker: Broker, checkpoint: str, workers_log: Path) -> Rea
 @pytest.mark.parametrize("ways", [BETWEEN_BATCHES, RECORDS_DELETED], ids=["between batches", "records deleted"])
 def test_a_topic_that_has_shrunk_fails_or_warns(query: Reading, ways: Sequence[Way]) -> None:
     topics = query.read(*(way.__name__ for way in ways))
-    told, left = zip(*(way(query, topic) for way, topic in zip(ways, topics, strict=True)), strict=True)
-    fails_or_warns(query, told, [value for values in left for value in values])
+    messages, left = zip(*(way(query, topic) for way, topic in zip(ways, topics, strict=True)), strict=True)
+    fails_or_warns(query, messages, [value for values in left for value in values])
 
 
 def test_a_topic_that_shrinks_after_a_batch_was_planned_fails_or_warns(query: Reading) -> None:
@@ -209,8 +209,8 @@ def test_a_topic_that_shrinks_after_a_batch_was_planned_fails_or_warns(query: Re
     query.plan()
     recreate_topic(query, anew, b"shorter")
     query.delete(gone)
-    told = [f"{anew} was deleted and created again", f"{gone}-0 no longer exists; the checkpoint has its offset 5"]
-    fails_or_warns(query, told, [b"shorter"])
+    messages = [f"{anew} was deleted and created again", f"{gone}-0 no longer exists; the checkpoint has its offset 5"]
+    fails_or_warns(query, messages, [b"shorter"])
 
 
 @pytest.mark.parametrize("is_planned", [False, True], ids=["between batches", "after a batch was planned"])
@@ -233,19 +233,19 @@ def test_a_broker_restored_from_an_older_copy_of_its_directory_fails_or_warns(qu
     older.rename(query.broker.data_dir)
     query.broker.start()
     end, read = (4, 6) if is_planned else (3, 5)
-    told = f"{topic}-0 ends at {end}, before the offset {read} of the checkpoint"
-    fails_or_warns(query, [told], [b"kept"] if is_planned else [])
+    messages = f"{topic}-0 ends at {end}, before the offset {read} of the checkpoint"
+    fails_or_warns(query, [messages], [b"kept"] if is_planned else [])
 
 
-def fails_or_warns(query: Reading, told: Sequence[str], left: Sequence[bytes]) -> None:
+def fails_or_warns(query: Reading, messages: Sequence[str], left: Sequence[bytes]) -> None:
     failed = str(query.run(fails=True).exception())
     assert "DataLost" in failed
-    assert [each for each in told if each not in failed] == []
+    assert [each for each in messages if each not in failed] == []
     assert query.values == []
 
     assert query.warnings() == []
     assert query.run(fails=False).exception() is None
-    assert set(told) <= set(query.warnings())
+    assert set(messages) <= set(query.warnings())
     assert query.values == sorted(left)
 
     # The query continues from there and reports no further loss.

@@ -109,9 +109,9 @@ def test_the_command_reports_the_differences_and_their_places(
     assert lines[0] == "NOT exactly once: 3 in, 3 out, 1 lost, 1 twice, 0 invented"
     assert [line.split()[:4] for line in lines[3:]] == [["lost", "3", "1", "0"], ["repeated", "2", "1", "2"]]
     assert run([*words, "--json"]) == DIFFERENT
-    told = json.loads(capsys.readouterr().out)
-    assert (told["is_exact"], told["lost"], told["repeated"], told["invented"]) == (False, 1, 1, 0)
-    assert told["examples"][0]["value"] == {"value": "3"}
+    report = json.loads(capsys.readouterr().out)
+    assert (report["is_exact"], report["lost"], report["repeated"], report["invented"]) == (False, 1, 1, 0)
+    assert report["examples"][0]["value"] == {"value": "3"}
     write(broker, output, [b"3"])
     assert run([*words[:-4], "--output", f"{at}/{topic}", "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["is_exact"]

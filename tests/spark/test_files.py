@@ -80,14 +80,14 @@ def test_the_views_are_tables_of_the_batch_headers(spark: Any, directory: str) -
 
 
 def test_filters_leave_out_files_where_query_and_session_say_so(spark: Any, directory: str) -> None:
-    wanted = "partition = 1 and offset < 10 and timestamp > timestamp'2020-01-01'"
+    condition = "partition = 1 and offset < 10 and timestamp > timestamp'2020-01-01'"
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        few = files(spark, directory, subscribe="filed", pushFilters="true").load().where(wanted)
+        few = files(spark, directory, subscribe="filed", pushFilters="true").load().where(condition)
         assert few.rdd.getNumPartitions() == 1  # The topic has two partitions.
         assert sorted(row.offset for row in few.collect()) == list(range(10))
         frame = files(spark, directory, subscribe="filed").load()
-        assert (frame.where(wanted).count(), frame.count()) == (10, ROWS)
+        assert (frame.where(condition).count(), frame.count()) == (10, ROWS)
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 

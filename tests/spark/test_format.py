@@ -196,7 +196,7 @@ def test_a_batch_may_start_at_the_beginning_of_time(spark: Any, broker: Broker, 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"startingOffsets": "{"}, "startingOffsets must have the form"),
         ({"endingOffsets": "latest"}, "the option endingOffsets cannot be used with a stream"),
@@ -208,7 +208,7 @@ def test_a_batch_may_start_at_the_beginning_of_time(spark: Any, broker: Broker, 
 )
 @pytest.mark.parametrize("available_now", [False, True], ids=["on and on", "available now"])
 def test_a_bad_option_of_a_stream_ends_in_one_line_with_its_name(
-    spark: Any, broker: Broker, topic: str, options: dict[str, str], told: str, available_now: bool
+    spark: Any, broker: Broker, topic: str, options: dict[str, str], message: str, available_now: bool
 ) -> None:
     def start() -> Any:
         frame = (
@@ -221,11 +221,11 @@ def test_a_bad_option_of_a_stream_ends_in_one_line_with_its_name(
 
     query = finished(start)
     trace = str(query.exception()).partition(" SQLSTATE")[0].rstrip().splitlines()
-    assert trace[-1].startswith(f"odradek.spark.options.OptionError: {told}")
+    assert trace[-1].startswith(f"odradek.spark.options.OptionError: {message}")
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ("select 1 value", "the column 'value' is int, but must be string or binary"),
         ("select 'a' value, 7L partition", "the column 'partition' is bigint, but must be int"),
@@ -234,9 +234,9 @@ def test_a_bad_option_of_a_stream_ends_in_one_line_with_its_name(
     ],
 )
 def test_types_are_checked_when_a_write_is_planned(
-    spark: Any, broker: Broker, output: str, rows: str, told: str
+    spark: Any, broker: Broker, output: str, rows: str, message: str
 ) -> None:
-    with pytest.raises(Exception, match=told):
+    with pytest.raises(Exception, match=message):
         write(spark.sql(rows), broker, topic=output)
 
 

@@ -69,11 +69,11 @@ def copy(spark: Any, source: dict[str, str], sink: dict[str, str]) -> object:
         .start()
     )
     query.awaitTermination()
-    told = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     return {
-        "batches": len(told),
-        "rows": sum(progress["numInputRows"] for progress in told),
-        "metrics": dict(told[-1]["sources"][0]["metrics"]) if told else {},
+        "batches": len(batches),
+        "rows": sum(progress["numInputRows"] for progress in batches),
+        "metrics": dict(batches[-1]["sources"][0]["metrics"]) if batches else {},
     }
 
 
@@ -102,9 +102,9 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
-            answer = {"answer": ACTIONS[asked.pop("do")](spark, **asked)}
+            answer = {"answer": ACTIONS[request.pop("do")](spark, **request)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)

@@ -157,11 +157,11 @@ def test_a_stream_copies_every_record_of_a_topic_to_another(
     connector: Connector, broker: Broker, filled: str, tmp_path: Path
 ) -> None:
     target = create_topic(broker.bootstrap, "target", partitions=PARTITIONS)
-    told = streams(connector, broker, filled, target, tmp_path)
-    assert told["rows"] == expected().total()
-    assert told["batches"] == -(-(TRANSACTIONS * (ROWS + PARTITIONS)) // 300)
+    result = streams(connector, broker, filled, target, tmp_path)
+    assert result["rows"] == expected().total()
+    assert result["batches"] == -(-(TRANSACTIONS * (ROWS + PARTITIONS)) // 300)
     assert values(reads(connector, broker, subscribe=target)) == expected()
-    metrics = told["metrics"]
+    metrics = result["metrics"]
     assert isinstance(metrics, dict)
     assert float(metrics["maxOffsetsBehindLatest"]) == 0
 

@@ -49,14 +49,14 @@ def main() -> None:
     listener.wait(PATIENCE_S)
     # This read would miss the rows of any transaction that the listener has not ended.
     read = spark.read.format("odradek").options(**servers, subscribe=topic).load()
-    told = {
+    report = {
         "query": query.id,
         "error": None if error is None else str(error),
         "session": type(spark).__module__,
         "rows": read.count(),
         "ended": [each.ended for each in listener.progress if each.query == query.id],
     }
-    print(json.dumps(told), file=answers, flush=True)
+    print(json.dumps(report), file=answers, flush=True)
     spark.stop()
 
 

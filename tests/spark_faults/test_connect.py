@@ -40,10 +40,10 @@ def test_a_query_of_spark_connect_is_written_once(
         if NOT_STARTED not in done.stdout + done.stderr:
             break
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout)
-    assert told["error"] is None
-    assert "connect" in told["session"]
-    assert [each for each in told["ended"] if each is None] == []
-    last = asyncio.run(checked(broker.bootstrap, output, Sink("spark", told["query"])))
+    report = json.loads(done.stdout)
+    assert report["error"] is None
+    assert "connect" in report["session"]
+    assert [each for each in report["ended"] if each is None] == []
+    last = asyncio.run(checked(broker.bootstrap, output, Sink("spark", report["query"])))
     assert last >= LAST_BATCH
-    assert told["rows"] == (last + 1) * ROWS
+    assert report["rows"] == (last + 1) * ROWS

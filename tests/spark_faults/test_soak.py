@@ -58,8 +58,8 @@ class Copy:
 
     def is_over(self) -> bool:
         """Returns whether the query has copied all records."""
-        told = self.driver.report()
-        return "over" in told and told["error"] is None
+        report = self.driver.report()
+        return "over" in report and report["error"] is None
 
     def runs_until(self, what: str, condition: Callable[[], object]) -> None:
         """Keeps the query running until the condition holds or the query is over."""
@@ -110,8 +110,8 @@ def test_each_record_is_written_once_whatever_is_killed(
     assert expected.total() == RECORDS
     assert (lost, twice, left) == (0, 0, [])
     if RECORDS >= COMPARED:
-        told = compared(broker.bootstrap, source, output, environment)
-        assert (told["input_rows"], told["output_rows"], told["is_exact"]) == (RECORDS, RECORDS, True)
+        comparison = compared(broker.bootstrap, source, output, environment)
+        assert (comparison["input_rows"], comparison["output_rows"], comparison["is_exact"]) == (RECORDS, RECORDS, True)
 
 
 def filled(bootstrap: str, topic: str) -> None:

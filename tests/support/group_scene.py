@@ -136,11 +136,11 @@ class Scene:
                 for name, metadata in ({"range": subscription("t")} if protocols is None else protocols).items()
             ],
         )
-        asked: PendingRequest[JoinGroupResponse] = PendingRequest()
+        pending: PendingRequest[JoinGroupResponse] = PendingRequest()
         refusal = join_refusal(request, self.config)
         if refusal is not None:
-            asked.resolve(refusal)
-            return asked
+            pending.resolve(refusal)
+            return pending
         self._member_count += 1
         joiner = Joiner(
             request=request,
@@ -149,12 +149,12 @@ class Scene:
             client_host="/127.0.0.1",
             new_member_id=f"{client if instance is None else instance}-{self._member_count}",
             plain_member_id=f"plain-{self._member_count}",
-            token=asked,
+            token=pending,
         )
         answer = self.turn(lambda core: core.join_group(joiner, self.now_ms))
         if answer is not None:
-            asked.resolve(answer)
-        return asked
+            pending.resolve(answer)
+        return pending
 
     def sync(
         self,
@@ -179,11 +179,11 @@ class Scene:
                 for each, assignment in (assignments or {}).items()
             ],
         )
-        asked: PendingRequest[SyncGroupResponse] = PendingRequest()
-        answer = self.turn(lambda core: core.sync_group(request, asked, self.now_ms))
+        pending: PendingRequest[SyncGroupResponse] = PendingRequest()
+        answer = self.turn(lambda core: core.sync_group(request, pending, self.now_ms))
         if answer is not None:
-            asked.resolve(answer)
-        return asked
+            pending.resolve(answer)
+        return pending
 
     def heartbeat(
         self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None
@@ -306,9 +306,9 @@ class Scene:
     def come(self, *clients: str, group: str = GROUP, **how: object) -> list[str]:
         """Adds dynamic members in one rebalance and settles it. Returns their member ids, starting with the
         leader's."""
-        asked = [self.join(client=client, group=group, **how) for client in clients]  # type: ignore[arg-type]
+        replies = [self.join(client=client, group=group, **how) for client in clients]  # type: ignore[arg-type]
         self.advance(0)
-        return self.settle([each.answer for each in asked], group=group)
+        return self.settle([each.answer for each in replies], group=group)
 
     def settle(self, joined: list[JoinGroupResponse], *, group: str = GROUP) -> list[str]:
         """Sends SyncGroup for all members, assigning each member its own id as bytes. Returns the member ids, starting

@@ -27,10 +27,10 @@ def running_kafka(work: Path, *options: str, version: str = "4.4.0") -> Iterator
         except RuntimeError as error:
             if TAKEN not in str(error) or attempt == ATTEMPTS - 1:
                 raise
-    told = json.loads(ready.read_text())
-    leash = Leash(told["pid"])
+    facts = json.loads(ready.read_text())
+    leash = Leash(facts["pid"])
     try:
-        yield str(told["bootstrap"])
+        yield str(facts["bootstrap"])
     finally:
         leash.release()
-        run_kafka("stop", "--port", told["port"])
+        run_kafka("stop", "--port", facts["port"])

@@ -129,9 +129,9 @@ def row_tests() -> dict[str, list[tuple[str, str]]]:
                 "" if is_script else "test_"
             ):
                 continue
-            told = ast.get_docstring(node) or ""
-            if set(CITED_PAGE.findall(told)) == {CHANGES} or (is_about_it and not CITED_PAGE.search(told)):
-                for row in cited_rows(told):
+            docstring = ast.get_docstring(node) or ""
+            if set(CITED_PAGE.findall(docstring)) == {CHANGES} or (is_about_it and not CITED_PAGE.search(docstring)):
+                for row in cited_rows(docstring):
                     found[row].append((path.relative_to(TESTS).as_posix(), node.name))
     return dict(found)
 

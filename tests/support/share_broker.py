@@ -228,15 +228,15 @@ class ShareBroker(TransactionBroker):
 
     def create(self, topics: Sequence[NewTopic]) -> Deferred[list[TopicResult]]:
         """Creates dead-letter topics, as the broker's `TopicCreation` does."""
-        (wanted,) = topics
+        (new_topic,) = topics
         error = self.create_refusals.pop(0) if self.create_refusals else None
         if error is None:
-            self.topic(wanted.name, wanted.partition_count or self.queue_partitions)
-            self.image.configs[ConfigResourceType.TOPIC, wanted.name] = {
-                name: value for name, value in wanted.configs if value is not None
+            self.topic(new_topic.name, new_topic.partition_count or self.queue_partitions)
+            self.image.configs[ConfigResourceType.TOPIC, new_topic.name] = {
+                name: value for name, value in new_topic.configs if value is not None
             }
         created: Deferred[list[TopicResult]] = Deferred()
-        created.resolve([TopicResult(wanted.name, error)])
+        created.resolve([TopicResult(new_topic.name, error)])
         return created
 
     def topic(self, name: str, partition_count: int = 1, **settings: Any) -> Any:

@@ -71,8 +71,8 @@ class SharePartitionScene:
         if not partition.may_acquire(self.limits):
             return []
         read = [each for each in self.log if each[1] >= fetch_offset and (end_offset is None or each[1] < end_offset)]
-        wanted = Acquisition(member, fetch_offset, max_records, batch_size, mode)
-        acquired = partition.acquire(wanted, read[:batches_read], self.limits, self.now_ms, aborted)
+        acquisition = Acquisition(member, fetch_offset, max_records, batch_size, mode)
+        acquired = partition.acquire(acquisition, read[:batches_read], self.limits, self.now_ms, aborted)
         assert all(before.last_offset < after.first_offset for before, after in pairwise(acquired))
         return [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired]
 

@@ -19,12 +19,12 @@ class TokenServer:
 
 @contextmanager
 def token_server(answer: Mapping[str, str], status: int = 200) -> Iterator[TokenServer]:
-    told = TokenServer()
+    received = TokenServer()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            told.authorization = self.headers["Authorization"]
+            received.body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            received.authorization = self.headers["Authorization"]
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
@@ -33,11 +33,11 @@ def token_server(answer: Mapping[str, str], status: int = 200) -> Iterator[Token
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        told.url = f"http://127.0.0.1:{server.server_port}/token"
+        received.url = f"http://127.0.0.1:{server.server_port}/token"
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield told
+            yield received
         finally:
             server.shutdown()
             thread.join()

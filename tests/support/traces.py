@@ -111,11 +111,11 @@ class Peer:
         self.trace.wait(1)
         self.reply(exchange, request, version, answer)
 
-    def ask_interleaved(self, *asked: Asked) -> None:
+    def ask_interleaved(self, *requests: Asked) -> None:
         """Sends all the requests before any response arrives. The responses follow in the same order."""
         sent = [
             (self.send(request, version, after_ms=0 if place else TURN_MS, behind=place > 0), request, version, answer)
-            for place, (request, version, answer) in enumerate(asked)
+            for place, (request, version, answer) in enumerate(requests)
         ]
         for exchange, request, version, answer in sent:
             self.trace.wait(1)
@@ -168,10 +168,10 @@ class Peer:
         level = FinalizedFeatureKey(
             name="transaction.version", max_version_level=transaction_version, min_version_level=transaction_version
         )
-        told = ApiVersionsResponse(
+        response = ApiVersionsResponse(
             api_keys=keys, finalized_features_epoch=1, finalized_features=[level] if transaction_version else []
         )
-        self.ask(ApiVersionsRequest(client_software_name="tester", client_software_version="1.0"), 4, told)
+        self.ask(ApiVersionsRequest(client_software_name="tester", client_software_version="1.0"), 4, response)
 
     def close(self) -> None:
         self.trace.add(Kind.CLOSED, self.number)

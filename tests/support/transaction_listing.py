@@ -8,8 +8,8 @@ from odradek.broker.transactions.requests import TransactionFilter, list_entry
 from odradek.protocol.messages.list_transactions_response import TransactionState
 
 
-def listed_by(core: TransactionCore, wanted: TransactionFilter, now_ms: int) -> list[TransactionState]:
-    return [list_entry(txn) for txn in core.candidates(wanted) if wanted.selects(txn, now_ms)]
+def listed_by(core: TransactionCore, transaction_filter: TransactionFilter, now_ms: int) -> list[TransactionState]:
+    return [list_entry(txn) for txn in core.candidates(transaction_filter) if transaction_filter.selects(txn, now_ms)]
 
 
 def all_listed(coordinator: TransactionCoordinator) -> list[TransactionState]:

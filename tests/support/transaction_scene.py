@@ -250,16 +250,18 @@ class Scene:
         return dict(codes)
 
     def end(self, pair: Pair, *, committed: bool, version: int, transactional_id: str = ID) -> PendingEndTxn:
-        asked = PendingEndTxn()
+        pending = PendingEndTxn()
         request = EndTxnRequest(
             transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=committed
         )
         answer = self._turn(
-            lambda inputs: self.core.end_txn(request, asked, requested_version=2 if version >= 5 else 0, inputs=inputs)
+            lambda inputs: self.core.end_txn(
+                request, pending, requested_version=2 if version >= 5 else 0, inputs=inputs
+            )
         )
         if answer is not None:
-            asked.resolve(answer)
-        return asked
+            pending.resolve(answer)
+        return pending
 
     def commit4(self, pair: Pair) -> PendingEndTxn:
         return self.end(pair, committed=True, version=4)

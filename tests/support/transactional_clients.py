@@ -347,10 +347,10 @@ class Clients(TransactionBroker):
         self, *, group: str = GROUP, topic: str = "t", index: int = 0, require_stable: bool = False
     ) -> int | ErrorCode:
         """Returns the committed offset, -1 if there is none, or the partition's error."""
-        asked = OffsetFetchRequestGroup(
+        request_group = OffsetFetchRequestGroup(
             group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])]
         )
-        request = OffsetFetchRequest(groups=[asked], require_stable=require_stable)
+        request = OffsetFetchRequest(groups=[request_group], require_stable=require_stable)
         answer = self.answer(request, 9, OffsetFetchResponse).groups[0].topics[0].partitions[0]
         return ErrorCode(answer.error_code) if answer.error_code else answer.committed_offset
 
@@ -360,15 +360,15 @@ class Clients(TransactionBroker):
         self, offset: int = 0, *, committed: bool, version: int = 12, topic: str = "t", index: int = 0
     ) -> PartitionData:
         """Fetches from one partition without waiting and returns its part of the response."""
-        wanted = FetchTopic(
+        fetch_topic = FetchTopic(
             partitions=[FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)]
         )
         if version < 13:
-            wanted.topic = topic
+            fetch_topic.topic = topic
         else:
-            wanted.topic_id = self.image.topics[topic].topic_id
+            fetch_topic.topic_id = self.image.topics[topic].topic_id
         request = FetchRequest(
-            replica_id=-1, max_wait_ms=0, max_bytes=1 << 30, isolation_level=int(committed), topics=[wanted]
+            replica_id=-1, max_wait_ms=0, max_bytes=1 << 30, isolation_level=int(committed), topics=[fetch_topic]
         )
         answer = self.answer(request, version, FetchResponse)
         return answer.responses[0].partitions[0]
@@ -391,11 +391,11 @@ class Clients(TransactionBroker):
         self, timestamp: int, *, committed: bool, version: int = 11, topic: str = "t", index: int = 0
     ) -> tuple[int, int]:
         """Sends ListOffsets. Returns the offset and the timestamp that it finds."""
-        asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+        partition = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(committed),
-            topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
+            topics=[ListOffsetsTopic(name=topic, partitions=[partition])],
         )
         answer = self.answer(request, version, ListOffsetsResponse).topics[0].partitions[0]
         assert answer.error_code == 0
@@ -429,10 +429,10 @@ class Answering:
         verify_only: bool,
         requested_version: int,
     ) -> PartitionCodes | Deferred[PartitionCodes]:
-        wanted = frozenset(partitions)
-        self.requests.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, requested_version))
+        requested = frozenset(partitions)
+        self.requests.append((transactional_id, producer_id, producer_epoch, requested, verify_only, requested_version))
         code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
-        codes = dict.fromkeys(wanted, code)
+        codes = dict.fromkeys(requested, code)
         if self._at_once:
             return codes
         answer: Deferred[PartitionCodes] = Deferred()

@@ -83,11 +83,11 @@ class TwoPhaseClient:
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=60_000, enable2_pc=True
         )
-        asked = answered = self.init(transactional_id).producer_epoch
+        used_epoch = answered = self.init(transactional_id).producer_epoch
         while answered < last_epoch:
-            while asked < min(answered + ahead, last_epoch):
+            while used_epoch < min(answered + ahead, last_epoch):
                 self._wire.send(request, TWO_PHASE)
-                asked += 1
+                used_epoch += 1
             self._wire.receive(InitProducerIdRequest.API_KEY, TWO_PHASE)
             answered += 1
 

@@ -59,13 +59,13 @@ def topic_is_assigned_while_metadata_tells_of_it(kafka: Cluster) -> None:
     The client takes a long time to process the response, because the application logs metadata slowly. Meanwhile the
     clock advances by 11 s, because the coordinator evaluates regular expressions every 10 s.
     """
-    asked = {"api": "Metadata", "client_id": "kgo"}
+    match = {"api": "Metadata", "client_id": "kgo"}
     kafka.wait(fault="read", hits=2, timeout_s=states.PATIENCE_S)
-    kafka.fault({"match": asked, "do": {"hold": "metadata"}, "times": 1})
+    kafka.fault({"match": match, "do": {"hold": "metadata"}, "times": 1})
     kafka.wait(hold="metadata", timeout_s=states.PATIENCE_S)
     states.orders(kafka)
     states.send(kafka, "a")
-    kafka.fault({"name": "told", "match": asked, "at": "applied", "do": {"observe": True}})
+    kafka.fault({"name": "told", "match": match, "at": "applied", "do": {"observe": True}})
     kafka.release("metadata")
     kafka.wait(fault="told", hits=1, timeout_s=states.PATIENCE_S)
     kafka.clock.advance(11_000)

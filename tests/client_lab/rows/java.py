@@ -37,8 +37,8 @@ def late_heartbeat_and_leave(kafka: Cluster) -> None:
 
 
 def epochs_of_joins(kafka: Cluster) -> str:
-    asked = [each["request"] for each in kafka.requests(api="ConsumerGroupHeartbeat")]
-    return f"at epochs {sorted({each['memberEpoch'] for each in asked if each['subscribedTopicNames']})}"
+    requests = [each["request"] for each in kafka.requests(api="ConsumerGroupHeartbeat")]
+    return f"at epochs {sorted({each['memberEpoch'] for each in requests if each['subscribedTopicNames']})}"
 
 
 def late_heartbeat_of_an_old_generation(kafka: Cluster) -> None:

@@ -69,9 +69,9 @@ def wait_for_reads(kafka: Cluster) -> None:
 
 
 def metadata(kafka: Cluster, edit: Mapping[str, int], **counts: int) -> None:
-    told = {f"Topics[*].Partitions[*].{field}": value for field, value in edit.items()}
+    edits = {f"Topics[*].Partitions[*].{field}": value for field, value in edit.items()}
     match = {"api": "Metadata", "client_id": "rdkafka"}
-    kafka.fault({"match": match, "at": "applied", "do": {"edit": told}, **counts})
+    kafka.fault({"match": match, "at": "applied", "do": {"edit": edits}, **counts})
 
 
 def stale_while_validating(kafka: Cluster) -> None:

@@ -98,9 +98,9 @@ class AioKafka(Speaker):
     ) -> list[ReceivedRecord]:
         async def work() -> list[ReceivedRecord]:
             consumer = await self._consumer(bootstrap)
-            wanted = aiokafka.TopicPartition(topic, partition)
-            consumer.assign([wanted])
-            consumer.seek(wanted, start)
+            topic_partition = aiokafka.TopicPartition(topic, partition)
+            consumer.assign([topic_partition])
+            consumer.seek(topic_partition, start)
             found: list[ReceivedRecord] = []
             deadline = time.monotonic() + PATIENCE_S
             while len(found) < count:
@@ -116,8 +116,8 @@ class AioKafka(Speaker):
     def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
         async def work() -> int | None:
             consumer = await self._consumer(bootstrap)
-            wanted = aiokafka.TopicPartition(topic, partition)
-            found = (await consumer.offsets_for_times({wanted: timestamp_ms}))[wanted]
+            topic_partition = aiokafka.TopicPartition(topic, partition)
+            found = (await consumer.offsets_for_times({topic_partition: timestamp_ms}))[topic_partition]
             await consumer.stop()
             return None if found is None else found.offset
 
@@ -126,11 +126,11 @@ class AioKafka(Speaker):
     def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
         async def work() -> tuple[int, int]:
             consumer = await self._consumer(bootstrap)
-            wanted = aiokafka.TopicPartition(topic, partition)
-            first = await consumer.beginning_offsets([wanted])
-            end = await consumer.end_offsets([wanted])
+            topic_partition = aiokafka.TopicPartition(topic, partition)
+            first = await consumer.beginning_offsets([topic_partition])
+            end = await consumer.end_offsets([topic_partition])
             await consumer.stop()
-            return first[wanted], end[wanted]
+            return first[topic_partition], end[topic_partition]
 
         return self._loop.run(work())
 

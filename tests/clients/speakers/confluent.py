@@ -97,8 +97,8 @@ class ConfluentKafka(Speaker):
 
     def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
         consumer = self._consumer(bootstrap)
-        wanted = confluent_kafka.TopicPartition(topic, partition, timestamp_ms)
-        (found,) = consumer.offsets_for_times([wanted], PATIENCE_S)
+        topic_partition = confluent_kafka.TopicPartition(topic, partition, timestamp_ms)
+        (found,) = consumer.offsets_for_times([topic_partition], PATIENCE_S)
         consumer.close()
         return found.offset if found.offset >= 0 else None
 
@@ -152,8 +152,8 @@ class _ConfluentMember(Member):
         self._consumer.commit(asynchronous=False)
 
     def committed(self, partition: int) -> int | None:
-        wanted = confluent_kafka.TopicPartition(self._topic, partition)
-        (found,) = self._consumer.committed([wanted], PATIENCE_S)
+        topic_partition = confluent_kafka.TopicPartition(self._topic, partition)
+        (found,) = self._consumer.committed([topic_partition], PATIENCE_S)
         return found.offset if found.offset >= 0 else None
 
     def close(self) -> None:

@@ -64,22 +64,26 @@ class OwnClient(Speaker):
     def read(
         self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
     ) -> list[ReceivedRecord]:
-        wanted = TopicPartition(topic, partition)
+        topic_partition = TopicPartition(topic, partition)
         with Consumer(bootstrap_servers=bootstrap, fetch_max_wait_ms=100) as consumer:
-            consumer.assign([wanted])
-            consumer.seek(wanted, start)
-            return gather(count, lambda: [_received(each) for each in consumer.getmany(timeout_ms=100).get(wanted, [])])
+            consumer.assign([topic_partition])
+            consumer.seek(topic_partition, start)
+            return gather(
+                count, lambda: [_received(each) for each in consumer.getmany(timeout_ms=100).get(topic_partition, [])]
+            )
 
     def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
-        wanted = TopicPartition(topic, partition)
+        topic_partition = TopicPartition(topic, partition)
         with Consumer(bootstrap_servers=bootstrap) as consumer:
-            found = consumer.offsets_for_times({wanted: timestamp_ms})[wanted]
+            found = consumer.offsets_for_times({topic_partition: timestamp_ms})[topic_partition]
         return None if found is None else found.offset
 
     def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-        wanted = TopicPartition(topic, partition)
+        topic_partition = TopicPartition(topic, partition)
         with Consumer(bootstrap_servers=bootstrap) as consumer:
-            return consumer.beginning_offsets([wanted])[wanted], consumer.end_offsets([wanted])[wanted]
+            return consumer.beginning_offsets([topic_partition])[topic_partition], consumer.end_offsets(
+                [topic_partition]
+            )[topic_partition]
 
     def join(
         self,
@@ -120,8 +124,8 @@ class _OwnMember(Member):
         self._consumer.commit()
 
     def committed(self, partition: int) -> int | None:
-        wanted = TopicPartition(self._topic, partition)
-        found = self._consumer.committed([wanted])[wanted]
+        topic_partition = TopicPartition(self._topic, partition)
+        found = self._consumer.committed([topic_partition])[topic_partition]
         return None if found is None else found.offset
 
     def close(self) -> None:

@@ -77,24 +77,27 @@ class KafkaPython(Speaker):
         self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
     ) -> list[ReceivedRecord]:
         consumer = self._consumer(bootstrap)
-        wanted = kafka.TopicPartition(topic, partition)
-        consumer.assign([wanted])
-        consumer.seek(wanted, start)
+        topic_partition = kafka.TopicPartition(topic, partition)
+        consumer.assign([topic_partition])
+        consumer.seek(topic_partition, start)
         found = gather(count, lambda: _python_poll(consumer, 0.1))
         consumer.close()
         return found
 
     def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
         consumer = self._consumer(bootstrap)
-        wanted = kafka.TopicPartition(topic, partition)
-        found = consumer.offsets_for_times({wanted: timestamp_ms})[wanted]
+        topic_partition = kafka.TopicPartition(topic, partition)
+        found = consumer.offsets_for_times({topic_partition: timestamp_ms})[topic_partition]
         consumer.close()
         return None if found is None else found.offset
 
     def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
         consumer = self._consumer(bootstrap)
-        wanted = kafka.TopicPartition(topic, partition)
-        found = consumer.beginning_offsets([wanted])[wanted], consumer.end_offsets([wanted])[wanted]
+        topic_partition = kafka.TopicPartition(topic, partition)
+        found = (
+            consumer.beginning_offsets([topic_partition])[topic_partition],
+            consumer.end_offsets([topic_partition])[topic_partition],
+        )
         consumer.close()
         return found
 

@@ -188,7 +188,7 @@ def alter(
     *resources: tuple[int, str, Sequence[tuple[str, int, str | None]]],
     only_validate: bool = False,
 ) -> None:
-    asked = [
+    request_resources = [
         IncrementalResource(
             resource_type=kind,
             resource_name=name,
@@ -196,7 +196,7 @@ def alter(
         )
         for kind, name, configs in resources
     ]
-    talk.ask(label, IncrementalAlterConfigsRequest(resources=asked, validate_only=only_validate), version)
+    talk.ask(label, IncrementalAlterConfigsRequest(resources=request_resources, validate_only=only_validate), version)
 
 
 def describe(talk: Talk, label: str, version: int, kind: int, name: str, *keys: str) -> None:
@@ -304,8 +304,8 @@ def alter_configs(talk: Talk, version: int) -> None:
     talk.make_topic(name, retention_ms="5", segment_ms="6")
 
     def ask(label: str, kind: int, what: str, *configs: tuple[str, str | None], only_validate: bool = False) -> None:
-        asked = [AlterableConfig(name=key, value=value) for key, value in configs]
-        resource = AlterConfigsResource(resource_type=kind, resource_name=what, configs=asked)
+        new_configs = [AlterableConfig(name=key, value=value) for key, value in configs]
+        resource = AlterConfigsResource(resource_type=kind, resource_name=what, configs=new_configs)
         talk.ask(label, AlterConfigsRequest(resources=[resource], validate_only=only_validate), version)
 
     talk.ask("none", AlterConfigsRequest(), version)

@@ -88,8 +88,8 @@ class Scene:
         return answer
 
     def join(self, label: str, member: str, *topics: str, **fields: Any) -> Any:
-        wanted = {"subscribed_topic_names": list(topics or [self.topic]), "rebalance_timeout_ms": 60_000, "owned": {}}
-        return self.beat(label, member, 0, **(wanted | fields))
+        defaults = {"subscribed_topic_names": list(topics or [self.topic]), "rebalance_timeout_ms": 60_000, "owned": {}}
+        return self.beat(label, member, 0, **(defaults | fields))
 
     def owns(self, *indexes: int) -> Partitions:
         return {self.topic_id: list(indexes)}
@@ -105,7 +105,7 @@ class Scene:
             ],
         )
         metadata = (3).to_bytes(2, "big") + encode(subscription, 3)
-        wanted: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "group_id": self.group,
             "member_id": member,
             "session_timeout_ms": 30_000,
@@ -113,11 +113,11 @@ class Scene:
             "protocol_type": "consumer",
             "protocols": [JoinGroupRequestProtocol(name="range", metadata=metadata)],
         }
-        return self.talk.ask(label, JoinGroupRequest(**(wanted | fields)), 9)
+        return self.talk.ask(label, JoinGroupRequest(**(defaults | fields)), 9)
 
     def classic_sync(self, label: str, member: str, generation: int, **fields: Any) -> Any:
-        wanted = {"protocol_type": "consumer", "protocol_name": "range", "assignments": []} | fields
-        request = SyncGroupRequest(group_id=self.group, member_id=member, generation_id=generation, **wanted)
+        defaults = {"protocol_type": "consumer", "protocol_name": "range", "assignments": []} | fields
+        request = SyncGroupRequest(group_id=self.group, member_id=member, generation_id=generation, **defaults)
         return self.talk.ask(label, request, 5)
 
     def classic_heartbeat(self, label: str, member: str, generation: int, instance: str | None = None) -> Any:
@@ -141,8 +141,8 @@ class Scene:
         self.talk.ask(label, request, version)
 
     def fetch(self, label: str, member: str | None, epoch: int) -> None:
-        wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 5])]
-        group = OffsetFetchRequestGroup(group_id=self.group, member_id=member, member_epoch=epoch, topics=wanted)
+        topics = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 5])]
+        group = OffsetFetchRequestGroup(group_id=self.group, member_id=member, member_epoch=epoch, topics=topics)
         self.talk.ask(label, OffsetFetchRequest(groups=[group]), 9)
 
     def two_members(self) -> None:

@@ -186,8 +186,8 @@ def regexes(talk: Talk, version: int) -> None:
     scene = Scene(talk, version, "regexes")
     for wrong in ("[", "a**", "(?=x)", "\\1"):
         scene.join(f"{wrong} is none", "A", subscribed_topic_names=None, subscribed_topic_regex=wrong)
-    wanted = {"subscribed_topic_names": None, "subscribed_topic_regex": f"{scene.group}-.*"}
-    scene.join("A joins", "A", **wanted)
+    subscription = {"subscribed_topic_names": None, "subscribed_topic_regex": f"{scene.group}-.*"}
+    scene.join("A joins", "A", **subscription)
     deadline = time.monotonic() + 5
     while version >= 1 and time.monotonic() < deadline:
         request = ConsumerGroupHeartbeatRequest(group_id=scene.group, member_id="A", member_epoch=1)
@@ -197,7 +197,7 @@ def regexes(talk: Talk, version: int) -> None:
         time.sleep(0.02)
     scene.epochs["A"] = 2
     scene.describe("resolved")
-    scene.join("C joins: no wait", "C", **wanted)
+    scene.join("C joins: no wait", "C", **subscription)
     scene.beat("A adds a name", "A", subscribed_topic_names=["nope"])
     scene.beat("A changes to a wrong one", "A", subscribed_topic_regex="[")
     scene.beat("A drops the expression", "A", subscribed_topic_regex="")
@@ -224,8 +224,10 @@ def offsets(talk: Talk, version: int) -> None:
     scene.commit("no such topic", "A", 3, topic="nope")
     for who, epoch in (("A", 3), ("A", 2), ("A", -1), ("X", 1), ("", -1), (None, -1)):
         scene.fetch(f"{who} fetches at {epoch}", who, epoch)
-    asked = OffsetDeleteRequestTopic(name=scene.topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-    talk.ask("delete an offset", OffsetDeleteRequest(group_id=scene.group, topics=[asked]), 0)
+    request_topic = OffsetDeleteRequestTopic(
+        name=scene.topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+    )
+    talk.ask("delete an offset", OffsetDeleteRequest(group_id=scene.group, topics=[request_topic]), 0)
     talk.ask("delete the group", DeleteGroupsRequest(groups_names=[scene.group]), 2)
     for at in (5, 6):
         talk.ask("as a classic group", DescribeGroupsRequest(groups=[scene.group]), at)
@@ -241,7 +243,7 @@ def offsets(talk: Talk, version: int) -> None:
     for member, epoch in (("", -1), ("A", -1), ("A", 3)):
         scene.commit(f"empty: {member!r} commits at {epoch}", member, epoch)
         scene.fetch(f"empty: {member!r} fetches at {epoch}", member, epoch)
-    talk.ask("delete the offset", OffsetDeleteRequest(group_id=scene.group, topics=[asked]), 0)
+    talk.ask("delete the offset", OffsetDeleteRequest(group_id=scene.group, topics=[request_topic]), 0)
     talk.ask("delete the empty group", DeleteGroupsRequest(groups_names=[scene.group]), 2)
     scene.describe("deleted")
 
@@ -359,12 +361,12 @@ def group_settings(talk: Talk, version: int) -> None:
     )
     scene.beat_until(join, lambda answer: answer.heartbeat_interval_ms == 7777)
     scene.join("A joins", "A")
-    asked = DescribeConfigsResource(
+    resource = DescribeConfigsResource(
         resource_type=GROUP_RESOURCE,
         resource_name=scene.group,
         configuration_keys=[name for name, _ in wrong[:5] if name != "consumer.unknown"],
     )
-    talk.ask("described", DescribeConfigsRequest(resources=[asked], include_synonyms=True), 4)
+    talk.ask("described", DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4)
     listed = talk.quietly(ListConfigResourcesRequest(resource_types=[GROUP_RESOURCE]), 1)
     talk.note("listed", scene.group in {each.resource_name for each in listed.config_resources})
     talk.ask("deleted", _altered(scene.group, "consumer.heartbeat.interval.ms", None, operation=1), 1)
@@ -387,9 +389,11 @@ def described(talk: Talk, version: int) -> None:
         name=scene.topic, partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
     )
     talk.quietly(OffsetCommitRequest(group_id=classic, topics=[scene_commit]), 7)
-    asked = [scene.group, unknown, classic]
-    talk.ask("three", ConsumerGroupDescribeRequest(group_ids=asked), version)
-    talk.ask("operations", ConsumerGroupDescribeRequest(group_ids=asked, include_authorized_operations=True), version)
+    group_ids = [scene.group, unknown, classic]
+    talk.ask("three", ConsumerGroupDescribeRequest(group_ids=group_ids), version)
+    talk.ask(
+        "operations", ConsumerGroupDescribeRequest(group_ids=group_ids, include_authorized_operations=True), version
+    )
     talk.ask("none", ConsumerGroupDescribeRequest(group_ids=[]), version)
     talk.ask("no name", ConsumerGroupDescribeRequest(group_ids=[""]), version)
 

@@ -151,16 +151,16 @@ class Talk:
         """Waits until the broker leads every partition. Kafka's metadata names a leader before that broker accepts the
         role."""
         parts = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
-        asked = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=parts)])
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=parts)])
         deadline = time.monotonic() + 20
-        while any(one.error_code for one in self.quietly(asked, 7).topics[0].partitions):
+        while any(one.error_code for one in self.quietly(request, 7).topics[0].partitions):
             assert time.monotonic() < deadline, f"{name} is not led"
             time.sleep(0.02)
 
     def wait_until_gone(self, name: str) -> None:
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         deadline = time.monotonic() + 20
-        while self.quietly(asked, 12).topics[0].error_code != 3:
+        while self.quietly(request, 12).topics[0].error_code != 3:
             assert time.monotonic() < deadline, f"{name} does not go"
             time.sleep(0.02)
 

@@ -98,8 +98,8 @@ def offset_fetch(talk: Talk, version: int) -> None:
     )
     for label, group in types.each():
         if version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
-            asked = [OffsetFetchRequestTopic(name=types.topic, partition_indexes=[0])]
-            types.ask(label, OffsetFetchRequest(group_id=group, topics=asked))
+            request_topics = [OffsetFetchRequestTopic(name=types.topic, partition_indexes=[0])]
+            types.ask(label, OffsetFetchRequest(group_id=group, topics=request_topics))
             continue
         members = MEMBERS if version >= EPOCHS_SINCE else ((None, -1),)
         for member, epoch in members:
@@ -146,13 +146,13 @@ def describe_groups(talk: Talk, version: int) -> None:
 
 def list_groups(talk: Talk, version: int) -> None:
     types = Types(talk, version, "list")
-    wanted: list[dict[str, list[str]]] = [{}]
+    combinations: list[dict[str, list[str]]] = [{}]
     if version >= 4:
-        wanted += [{"states_filter": [state]} for state in ("Stable", "stable", "Empty", "nope")]
+        combinations += [{"states_filter": [state]} for state in ("Stable", "stable", "Empty", "nope")]
     if version >= 5:
-        wanted += [{"types_filter": [kind]} for kind in ("share", "Share", "consumer", "classic", "nope")]
-        wanted += [{"types_filter": ["share"], "states_filter": ["Stable"]}]
-    for filters in wanted:
+        combinations += [{"types_filter": [kind]} for kind in ("share", "Share", "consumer", "classic", "nope")]
+        combinations += [{"types_filter": ["share"], "states_filter": ["Stable"]}]
+    for filters in combinations:
         found = {each.group_id: each for each in talk.quietly(ListGroupsRequest(**filters), version).groups}
         for label, group in types.each():
             one = found.get(group)
@@ -191,8 +191,8 @@ def consumer_heartbeat(talk: Talk, version: int) -> None:
 
 def consumer_describe(talk: Talk, version: int) -> None:
     types = Types(talk, version, "consumer-describe")
-    asked = [types.groups[label] for label in ("a share group", "a classic group", "nobody", "no group id")]
-    types.ask("of another type", ConsumerGroupDescribeRequest(group_ids=asked))
+    group_ids = [types.groups[label] for label in ("a share group", "a classic group", "nobody", "no group id")]
+    types.ask("of another type", ConsumerGroupDescribeRequest(group_ids=group_ids))
 
 
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {

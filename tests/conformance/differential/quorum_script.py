@@ -11,11 +11,11 @@ METADATA = "__cluster_metadata"
 
 def describe_quorum(talk: Talk, version: int) -> None:
     def ask(label: str, *topics: tuple[str, list[int]]) -> None:
-        wanted = [
+        request_topics = [
             TopicData(topic_name=topic, partitions=[PartitionData(partition_index=index) for index in indexes])
             for topic, indexes in topics
         ]
-        talk.ask(label, DescribeQuorumRequest(topics=wanted), version)
+        talk.ask(label, DescribeQuorumRequest(topics=request_topics), version)
 
     ask("the metadata log", (METADATA, [0]))
     ask("another partition", (METADATA, [1]))

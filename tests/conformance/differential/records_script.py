@@ -155,8 +155,10 @@ def offsets(talk: Talk, label: str, topic: str, *timestamps: int, version: int =
 def everything(talk: Talk, topic: str, topic_id: bytes, partition: int = 0, label: str | None = None) -> None:
     """Fetches all batches of a partition to compare all their fields."""
     part = FetchPartition(partition=partition, partition_max_bytes=5_000_000)
-    wanted = FetchTopic(topic_id=topic_id, partitions=[part])
-    talk.ask(label or f"content of {topic}-{partition}", FetchRequest(max_wait_ms=1, min_bytes=0, topics=[wanted]), 13)
+    fetch_topic = FetchTopic(topic_id=topic_id, partitions=[part])
+    talk.ask(
+        label or f"content of {topic}-{partition}", FetchRequest(max_wait_ms=1, min_bytes=0, topics=[fetch_topic]), 13
+    )
 
 
 def produce(talk: Talk, version: int) -> None:
@@ -252,8 +254,8 @@ def produce_idempotent(talk: Talk, version: int) -> None:
     transactional = batch(b"t", producer_id=producer_id, producer_epoch=1, base_sequence=4, is_transactional=True)
     if version < 12:
         to.put("transactional without a transactional id", name, transactional)
-    asked = DescribeProducersRequest(topics=[ProducersOf(name=name, partition_indexes=[0, 3])])
-    talk.ask("its producers", asked, 0)
+    describe_request = DescribeProducersRequest(topics=[ProducersOf(name=name, partition_indexes=[0, 3])])
+    talk.ask("its producers", describe_request, 0)
     everything(talk, name, to._ids[name])
 
 
@@ -281,8 +283,12 @@ def fetch(talk: Talk, version: int) -> None:
         to.put("preparation", name, batch(*[b"%d" % (n * 5 + i) * 20 for i in range(5)], at_ms=BASE_MS + n * 1000))
 
     def topic(*parts: FetchPartition, of: str = name, id: bytes = topic_id) -> FetchTopic:
-        wanted = list(parts)
-        return FetchTopic(topic_id=id, partitions=wanted) if version >= 13 else FetchTopic(topic=of, partitions=wanted)
+        partitions = list(parts)
+        return (
+            FetchTopic(topic_id=id, partitions=partitions)
+            if version >= 13
+            else FetchTopic(topic=of, partitions=partitions)
+        )
 
     def part(offset: int, partition: int = 0, limit: int = 1_000_000, **more: int) -> FetchPartition:
         return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=limit, **more)  # type: ignore[arg-type]
@@ -328,12 +334,12 @@ def fetch_session(talk: Talk, version: int) -> None:
     to.put("preparation", name, GOOD)
 
     def topic(of: str, *offsets: int) -> FetchTopic:
-        wanted = [
+        partitions = [
             FetchPartition(partition=n, fetch_offset=o, partition_max_bytes=100_000) for n, o in enumerate(offsets)
         ]
         if version >= 13:
-            return FetchTopic(topic_id=to._ids[of], partitions=wanted)
-        return FetchTopic(topic=of, partitions=wanted)
+            return FetchTopic(topic_id=to._ids[of], partitions=partitions)
+        return FetchTopic(topic=of, partitions=partitions)
 
     def forget(of: str, *partitions: int) -> list[ForgottenTopic]:
         which = list(partitions)
@@ -436,8 +442,10 @@ def offset_for_leader_epoch(talk: Talk, version: int) -> None:
     to.put("preparation", name, GOOD)
 
     def ask(label: str, epoch: int, topic: str = name, partition: int = 0, current: int = -1) -> None:
-        wanted = OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
-        topics = [OffsetForLeaderTopic(topic=topic, partitions=[wanted])]
+        epoch_partition = OffsetForLeaderPartition(
+            partition=partition, current_leader_epoch=current, leader_epoch=epoch
+        )
+        topics = [OffsetForLeaderTopic(topic=topic, partitions=[epoch_partition])]
         replica = {} if version < 3 else {"replica_id": -1}
         talk.ask(label, OffsetForLeaderEpochRequest(topics=topics, **replica), version)
 
@@ -471,8 +479,8 @@ def describe_producers(talk: Talk, version: int) -> None:
             name,
             batch(b"a", b"b", producer_id=producer_id, producer_epoch=0, base_sequence=0),
         )
-    wanted = [ProducersOf(name=name, partition_indexes=[0, 1, 2]), ProducersOf(name="nobody", partition_indexes=[0])]
-    talk.ask("producers", DescribeProducersRequest(topics=wanted), version)
+    topics = [ProducersOf(name=name, partition_indexes=[0, 1, 2]), ProducersOf(name="nobody", partition_indexes=[0])]
+    talk.ask("producers", DescribeProducersRequest(topics=topics), version)
     talk.ask(
         "of an invalid topic",
         DescribeProducersRequest(topics=[ProducersOf(name="a b", partition_indexes=[0])]),

@@ -248,10 +248,10 @@ def offset_commit(talk: Talk, version: int) -> None:
         return OffsetCommitRequestTopic(name=of, partitions=partitions)
 
     def committed(label: str, group: str) -> None:
-        wanted = OffsetFetchRequestGroup(
+        fetch_group = OffsetFetchRequestGroup(
             group_id=group, topics=[OffsetFetchRequestTopics(name=name, partition_indexes=[0, 1])]
         )
-        talk.ask(f"then {label}", OffsetFetchRequest(groups=[wanted]), 9)
+        talk.ask(f"then {label}", OffsetFetchRequest(groups=[fetch_group]), 9)
 
     def elsewhere() -> OffsetCommitRequestTopic:
         return topic(0, of="nobody-made-this", id=NOBODY)

@@ -28,8 +28,8 @@ def elect_leaders(talk: Talk, version: int) -> None:
     name = f"el{version}"
     talk.make_topic(name, 2)
 
-    def ask(label: str, *wanted: tuple[str, list[int]], election: int = PREFERRED) -> None:
-        topics = [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in wanted]
+    def ask(label: str, *partitions_of_topics: tuple[str, list[int]], election: int = PREFERRED) -> None:
+        topics = [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in partitions_of_topics]
         request = ElectLeadersRequest(election_type=election, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
         talk.ask(label, request, version)
 
@@ -87,8 +87,11 @@ def list_partition_reassignments(talk: Talk, version: int) -> None:
     name = f"lr{version}"
     talk.make_topic(name, 2)
 
-    def ask(label: str, *wanted: tuple[str, list[int]]) -> None:
-        topics = [ListPartitionReassignmentsTopics(name=topic, partition_indexes=indexes) for topic, indexes in wanted]
+    def ask(label: str, *partitions_of_topics: tuple[str, list[int]]) -> None:
+        topics = [
+            ListPartitionReassignmentsTopics(name=topic, partition_indexes=indexes)
+            for topic, indexes in partitions_of_topics
+        ]
         talk.ask(label, ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=topics), version)
 
     talk.ask("all", ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None), version)

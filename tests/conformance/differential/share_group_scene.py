@@ -104,7 +104,7 @@ class ShareScene:
         """Sends ShareFetch. `fields` override fields of the request; `acknowledgements` are batches of partition 0."""
         batches = batches_of(fields.pop("acknowledgements", ()), BatchOfFetch)
         partition = FetchPartition(partition_index=0, acknowledgement_batches=batches)
-        wanted: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "group_id": self.group,
             "member_id": member,
             "share_session_epoch": epoch,
@@ -114,32 +114,32 @@ class ShareScene:
             "batch_size": 500,
             "topics": [FetchTopic(topic_id=self.topic_id, partitions=[partition])],
         }
-        return self.talk.ask(label, ShareFetchRequest(**(wanted | fields)), self.version)
+        return self.talk.ask(label, ShareFetchRequest(**(defaults | fields)), self.version)
 
     def acknowledge(self, label: str, member: str, epoch: int, *batches: Batch, **fields: Any) -> Any:
         """Acknowledges batches of partition 0. `fields` override fields of the request."""
         partition = AcknowledgePartition(
             partition_index=0, acknowledgement_batches=batches_of(batches, AcknowledgementBatch)
         )
-        wanted: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "group_id": self.group,
             "member_id": member,
             "share_session_epoch": epoch,
             "topics": [AcknowledgeTopic(topic_id=self.topic_id, partitions=[partition])],
         }
-        return self.talk.ask(label, ShareAcknowledgeRequest(**(wanted | fields)), self.version)
+        return self.talk.ask(label, ShareAcknowledgeRequest(**(defaults | fields)), self.version)
 
     def leave(self, member: str = "A") -> None:
         """Leaves the group, which also ends the member's share session."""
         self.talk.quietly(ShareGroupHeartbeatRequest(group_id=self.group, member_id=member, member_epoch=-1), 1)
 
     def describe_offsets(self, label: str, topics: dict[str, list[int]] | None = None, **fields: Any) -> Any:
-        asked = [
+        request_topics = [
             DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=partitions)
             for name, partitions in (topics or {}).items()
         ]
         groups = [
-            DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None if topics is None else asked)
+            DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None if topics is None else request_topics)
             for group in fields.get("groups", (self.group,))
         ]
         return self.talk.ask(label, DescribeShareGroupOffsetsRequest(groups=groups), fields.get("version", 1))
@@ -156,7 +156,7 @@ class ShareScene:
             time.sleep(0.05)
 
     def _altered(self, *topics: tuple[str, Offsets], group: str | None = None) -> AlterShareGroupOffsetsRequest:
-        asked = [
+        request_topics = [
             AlterShareGroupOffsetsRequestTopic(
                 topic_name=name,
                 partitions=[
@@ -166,11 +166,11 @@ class ShareScene:
             )
             for name, offsets in topics
         ]
-        return AlterShareGroupOffsetsRequest(group_id=self.group if group is None else group, topics=asked)
+        return AlterShareGroupOffsetsRequest(group_id=self.group if group is None else group, topics=request_topics)
 
     def delete_offsets(self, label: str, *topics: str, **fields: Any) -> Any:
-        asked = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
-        request = DeleteShareGroupOffsetsRequest(group_id=fields.get("group", self.group), topics=asked)
+        request_topics = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
+        request = DeleteShareGroupOffsetsRequest(group_id=fields.get("group", self.group), topics=request_topics)
         return self.talk.ask(label, request, 0)
 
 

@@ -31,19 +31,19 @@ def heartbeats(talk: Talk, version: int) -> None:
     scene.beat("no topics", "A", 0)
     scene.beat("empty topics", "A", 0, subscribed_topic_names=[])
     scene.beat("epoch -2", "A", -2)
-    wanted = {"subscribed_topic_names": [scene.topic]}
+    subscription = {"subscribed_topic_names": [scene.topic]}
     for label, member in {"no": "", "a blank": " ", "a long": "x" * 37}.items():
-        scene.beat(f"{label} member id", member, 0, **wanted)
-    scene.beat("no group id", "A", 0, group="", **wanted)
-    scene.beat("a blank group id", "A", 0, group=" ", **wanted)
-    scene.beat("an empty rack", "A", 0, rack_id="", **wanted)
-    scene.beat("a blank rack", "A", 0, rack_id=" ", **wanted)
+        scene.beat(f"{label} member id", member, 0, **subscription)
+    scene.beat("no group id", "A", 0, group="", **subscription)
+    scene.beat("a blank group id", "A", 0, group=" ", **subscription)
+    scene.beat("an empty rack", "A", 0, rack_id="", **subscription)
+    scene.beat("a blank rack", "A", 0, rack_id=" ", **subscription)
     for label, group in other_groups(scene).items():
-        scene.beat(f"{label}, joining", "A", 0, group=group, **wanted)
+        scene.beat(f"{label}, joining", "A", 0, group=group, **subscription)
         scene.beat(f"{label}, staying", "A", 3, group=group)
         scene.beat(f"{label}, leaving", "A", -1, group=group)
-    scene.beat("the longest member id", "x" * 36, 0, group=f"{scene.group}-long", **wanted)
-    scene.beat("join", "A", 0, **wanted)
+    scene.beat("the longest member id", "x" * 36, 0, group=f"{scene.group}-long", **subscription)
+    scene.beat("join", "A", 0, **subscription)
     scene.beat("unknown member", "B", 3)
     scene.beat("unknown member, leaving", "B", -1)
     scene.beat("too high", "A", 99)
@@ -69,9 +69,9 @@ def subscriptions(talk: Talk, version: int) -> None:
 def described(talk: Talk, version: int) -> None:
     scene = ShareScene(talk, version, "described")
     others = other_groups(scene)
-    asked = ["none", *others.values()]
-    talk.ask("missing", ShareGroupDescribeRequest(group_ids=asked), version)
-    talk.ask("operations", ShareGroupDescribeRequest(group_ids=asked, include_authorized_operations=True), version)
+    group_ids = ["none", *others.values()]
+    talk.ask("missing", ShareGroupDescribeRequest(group_ids=group_ids), version)
+    talk.ask("operations", ShareGroupDescribeRequest(group_ids=group_ids, include_authorized_operations=True), version)
     talk.ask("no groups", ShareGroupDescribeRequest(group_ids=[]), version)
     scene.begin()
     groups = talk.quietly(ShareGroupDescribeRequest(group_ids=[scene.group]), version).groups
@@ -182,8 +182,10 @@ def wrong_acknowledgements(talk: Talk, version: int) -> None:
         ("a negative partition", scene.topic_id, -1),
     ):
         batch = AcknowledgementBatch(first_offset=0, last_offset=9, acknowledge_types=[1])
-        asked = AcknowledgePartition(partition_index=partition, acknowledgement_batches=[batch])
-        scene.acknowledge(label, "A", next(epoch), topics=[AcknowledgeTopic(topic_id=topic_id, partitions=[asked])])
+        ack_partition = AcknowledgePartition(partition_index=partition, acknowledgement_batches=[batch])
+        scene.acknowledge(
+            label, "A", next(epoch), topics=[AcknowledgeTopic(topic_id=topic_id, partitions=[ack_partition])]
+        )
     shapes: dict[str, list[Batch]] = {
         "not in order": [(5, 9, [1]), (0, 4, [1])],
         "touching": [(0, 4, [1]), (4, 9, [1])],

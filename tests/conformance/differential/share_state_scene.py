@@ -28,8 +28,8 @@ Batch = tuple[int, int, int, int]  # first offset, last offset, delivery state, 
 def wait_for_share_coordinator(talk: Talk) -> None:
     """Waits for a share coordinator. The first request for a coordinator makes the broker create __share_group_state,
     which takes a moment."""
-    asked = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[f"g:{'A' * 22}:0"])
-    while talk.quietly(asked, 6).coordinators[0].error_code:
+    request = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[f"g:{'A' * 22}:0"])
+    while talk.quietly(request, 6).coordinators[0].error_code:
         time.sleep(0.05)
 
 
@@ -54,8 +54,10 @@ class StateScene:
         topics = [summary.ReadStateSummaryData(topic_id=self.topic_id, partitions=partitions)]
         deadline = time.monotonic() + PATIENCE_S
         for group in (self.group, OF_COLONS):
-            asked = summary.ReadShareGroupStateSummaryRequest(group_id=group, topics=topics)
-            while any(bool(each.error_code) is is_there for each in self.talk.quietly(asked, 0).results[0].partitions):
+            request = summary.ReadShareGroupStateSummaryRequest(group_id=group, topics=topics)
+            while any(
+                bool(each.error_code) is is_there for each in self.talk.quietly(request, 0).results[0].partitions
+            ):
                 assert time.monotonic() < deadline, f"{self.topic}: is_there={is_there} is not known"
                 time.sleep(0.02)
 

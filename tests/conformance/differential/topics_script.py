@@ -41,12 +41,12 @@ def create_topics(talk: Talk, version: int) -> None:
     def assigned(
         name: str, *replicas: list[int], partitions: int = -1, first: int = 0, factor: int = -1
     ) -> CreatableTopic:
-        wanted = [
+        assignments = [
             CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
             for index, ids in enumerate(replicas, first)
         ]
         return CreatableTopic(
-            name=f"{name}-{version}", num_partitions=partitions, replication_factor=factor, assignments=wanted
+            name=f"{name}-{version}", num_partitions=partitions, replication_factor=factor, assignments=assignments
         )
 
     create("good", topic("new", 3, retention_ms="1000", cleanup_policy="compact,delete"))

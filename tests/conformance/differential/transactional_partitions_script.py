@@ -211,8 +211,8 @@ def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
 
     def look(label: str) -> None:
         for is_stable in (False, True):
-            wanted = [OffsetFetchRequestTopics(name=name, partition_indexes=[0, 1])]
-            groups = [OffsetFetchRequestGroup(group_id=name, topics=wanted)]
+            fetch_topics = [OffsetFetchRequestTopics(name=name, partition_indexes=[0, 1])]
+            groups = [OffsetFetchRequestGroup(group_id=name, topics=fetch_topics)]
             talk.ask(f"{label}, stable {is_stable}", OffsetFetchRequest(groups=groups, require_stable=is_stable), 8)
 
     ask("not added")

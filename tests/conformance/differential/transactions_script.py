@@ -43,8 +43,8 @@ def init_producer_id(talk: Talk, version: int, level: int) -> None:
     ask("a pair without epoch", name, producer_id=client.producer_id)
     ask("an epoch without producer id", name, producer_epoch=3)
     for label, epoch in (("its epoch", 0), ("the epoch before", -1), ("an older epoch", -2), ("a future epoch", 5)):
-        told = {"producer_id": client.producer_id, "producer_epoch": client.epoch + epoch}
-        client.note(ask(f"with {label}", name, **told))
+        identity = {"producer_id": client.producer_id, "producer_epoch": client.epoch + epoch}
+        client.note(ask(f"with {label}", name, **identity))
     ask("of another producer id", name, producer_id=client.producer_id + 1_000_000, producer_epoch=0)
     ask("of a new id that tells a pair", f"{name}-unknown", producer_id=client.producer_id, producer_epoch=0)
     for commit in (True, False):
