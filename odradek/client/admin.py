@@ -253,7 +253,7 @@ class Admin(ConnectedClient):
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
-        """Commits offsets for a group without members and creates the group if necessary. Raises ClientError
+        """Commits offsets for a group that has no members and creates the group if necessary. Raises ClientError
         (CommitFailed if the group has members)."""
         await administration.groups.alter_group_offsets(self.requests, group_id, offsets)
 
@@ -301,7 +301,7 @@ class Admin(ConnectedClient):
     async def log_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the size of each partition's log in bytes, as reported by the partition's leader (DescribeLogDirs).
 
-        Partitions without a leader are left out. Raises ClientError (CLUSTER_AUTHORIZATION_FAILED).
+        Partitions that have no leader are left out. Raises ClientError (CLUSTER_AUTHORIZATION_FAILED).
         """
         return await administration.records.log_sizes(self.requests, partitions)
 

@@ -74,7 +74,7 @@ class Producer(ConnectedClient):
     Each record is written exactly once, and the records of a partition are written in the order of the `send` calls,
     even if requests or responses are lost. `enable_idempotence`, which is on by default, ensures this.
 
-    All methods except `metrics` must be called on the event loop on which the producer was started. Methods that send
+    All methods except `metrics` must be called on the event loop that the producer was started on. Methods that send
     records or control transactions raise IllegalState before `start`, after `close`, and if the state of the
     transaction does not allow the call. After a FatalError, such as ProducerFenced, they raise that error again, and
     the producer must be closed.

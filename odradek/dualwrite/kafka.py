@@ -70,7 +70,7 @@ class KafkaParticipant:
             self._of().complete_transaction(state)
         if self._has_prepared:
             # After a recovered transaction, the client requests a new epoch from the coordinator. The request is made
-            # here because recovery may fail, whereas the beginning of a block must not fail.
+            # here because recovery may fail, whereas starting a block must not fail.
             self._has_prepared = False
             self.begin()
             self._has_begun = True

@@ -211,7 +211,7 @@ class CleanerPass:
 
     @property
     def end_offset(self) -> int:
-        """The offset up to which the log is clean after this pass, and at which the next pass starts. Valid after
+        """The end of the clean part of the log after this pass. The next pass starts there. Valid after
         `build_offset_map`."""
         return self._keys.end_offset
 

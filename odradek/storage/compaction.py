@@ -126,7 +126,7 @@ def collect_keys(
 
     returns   False if the map is full; `keys.end_offset` is then the offset at which the scan stopped, possibly within
               a batch
-    raises    MalformedMessage if a batch cannot be read, or holds a record larger than `max_record_bytes`
+    raises    MalformedMessage if a batch cannot be read or holds a record larger than `max_record_bytes`
     """
     for header, batch in batches:
         if header.is_control:

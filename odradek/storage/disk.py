@@ -125,8 +125,8 @@ class Disk(Protocol):
         ...
 
     def space_bytes(self, path: str) -> tuple[int, int]:
-        """Returns the total size of the file system that contains `path`, and the space that is available to this user,
-        both in bytes."""
+        """Returns the total size of the file system that contains `path`, and the space available to this user, both in
+        bytes."""
         ...
 
     def lock(self, path: str) -> HeldLock:
@@ -380,7 +380,7 @@ def make_directory_durably(disk: Disk, path: str) -> None:
 
 
 def remove_directory_tree(disk: Disk, path: str) -> None:
-    """Removes a directory and its files. Runs in a thread, and may be called again after a failure."""
+    """Removes a directory and its files. Runs in a thread and may be called again after a failure."""
     for name in disk.list_directory(path):
         disk.unlink(f"{path}/{name}")
     disk.remove_directory(path)

@@ -1,5 +1,5 @@
-"""Handles the files that earlier processes left behind in a partition's directory. Completes interrupted operations,
-and continues to refuse a damaged log.
+"""Handles the files that earlier processes left behind in a partition's directory. Completes interrupted operations and
+continues to refuse a damaged log.
 
     .deleted           no longer part of the log: unlinked
     .tmp               a checkpoint that was not renamed to its final name: unlinked

@@ -7,7 +7,7 @@ one tick of the loop share a write (`broker/partitions/group_commit.py`):
 
 There is one replica, so everything written is committed. The high watermark is the end of the written data, or of the
 synced data if `flush.messages` requires a sync. A power failure may lose everything above `recovery_point`. The class
-`Log` combines the parts in producer_state.py, staging.py (batches that wait for the write), log_reader.py, log_sync.py,
+`Log` combines the parts in producer_state.py, staging.py (batches waiting to be written), log_reader.py, log_sync.py,
 recovery.py and segment_removal.py.
 """
 
@@ -516,8 +516,8 @@ class Log:
             self.finish_close(ticket)
 
     def abandon(self) -> None:
-        """Closes the log without writing, because its partition is deleted or another `Log` uses its files. Staged
-        batches are lost."""
+        """Closes the log without writing, because its partition has been deleted or another `Log` uses its files.
+        Staged batches are lost."""
         self._staging.end()
         self.reader = self.reader.detach()
         self._tail.clear()

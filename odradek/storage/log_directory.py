@@ -488,7 +488,7 @@ class DeletedLog:
     segments: tuple[Segment, ...]
 
     def remove(self, disk: Disk) -> None:
-        """Removes the directory. Runs in a thread, and may be called again after a failure."""
+        """Removes the directory. Runs in a thread and may be called again after a failure."""
         # Close the files in this thread, before they are unlinked: closing an unlinked file frees its pages, which
         # takes 0.3 s per gigabyte.
         for segment in self.segments:

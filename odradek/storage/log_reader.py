@@ -251,7 +251,7 @@ class LogReader:
         self._tail = tail
 
     def detach(self) -> LogReader:
-        """Returns a reader of the log in its current state, without a reference to the log."""
+        """Returns a reader for the log in its current state. The reader holds no reference to the log."""
         log = self._log
         last = LastBounds(log.log_start_offset, log.high_watermark, log.log_end_offset, log.max_record_bytes)
         return LogReader(last, self._segments, self._tail)

@@ -297,7 +297,7 @@ class Segment:
         return largest
 
     def _last_time_entry(self) -> tuple[int, int] | None:
-        """Returns the last entry of the time index, reading only that entry from the file. Returns None if the whole
+        """Returns the last entry of the time index, reading only that entry from the file. Returns None if the entire
         file must be read instead."""
         try:
             file = self._disk.open_for_reading(self.path(TIME_INDEX))

@@ -262,7 +262,7 @@ class LogTail:
 
     def read(self, start_offset: int, end_offset: int | None, max_bytes: int) -> tuple[list[Buffer], int, int] | None:
         """Returns the data from the batch that contains `start_offset` up to `end_offset` (None means the end of the
-        log). As in a read of the file, the data is cut off at `max_bytes`, even within a batch, but contains at least
+        log). As when reading the file, the data is cut off at `max_bytes`, even within a batch, but contains at least
         the complete first batch.
 
         returns   the buffers, their size, and the file position of the first; None if `start_offset` is not in memory

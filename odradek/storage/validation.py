@@ -164,7 +164,7 @@ def is_first_batch_transactional(records: Bytes | None) -> bool:
     """Returns whether the first batch is transactional. Called for every partition before a Produce request is
     processed.
 
-    Raises KafkaError, which is the response to the whole request, if the bytes cannot be the beginning of a batch.
+    Raises KafkaError, which is the response to the entire request, if the bytes cannot be the beginning of a batch.
     Raises MalformedMessage if `records` is None. An incomplete batch is not an error at this point.
     """
     if records is None:
@@ -183,7 +183,7 @@ def check_produced(
     now_ms       append time for LogAppendTime topics, and the current time for checking timestamps
     version      version of the Produce request
     opens_bytes  maximum size of the decompressed records
-    raises       RefusedRecords; KafkaError if the whole request is invalid; DecompressesToMore. None of these
+    raises       RefusedRecords; KafkaError if the entire request is invalid; DecompressesToMore. None of these
                  exceptions keeps the decompressed records alive.
     """
     try:

@@ -249,8 +249,8 @@ copy_range = _read_and_write if send_file is _cannot_send else send_file
 
 
 def space_bytes(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Returns the total size of the file system that contains `path`, and the space that is available to this user,
-    both in bytes."""
+    """Returns the total size of the file system that contains `path`, and the space available to this user, both in
+    bytes."""
     import shutil  # imported here so that it does not slow down the start
 
     found = shutil.disk_usage(path)

@@ -13,7 +13,7 @@ from typing import Final
 
 if sys.platform == "linux":
     CORK: int = socket.TCP_CORK  # socket option that holds back partial packets
-    # Whether large responses can be sent directly from files. The kernel must copy the bytes itself, and report which
+    # Whether large responses can be sent directly from files. The kernel must copy the bytes itself and report which
     # bytes are cached.
     SENDS_FILES: bool = hasattr(os, "sendfile") and hasattr(os, "RWF_NOWAIT") and hasattr(os, "preadv")
 else:

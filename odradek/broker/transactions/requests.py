@@ -203,8 +203,8 @@ def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
     if producer_epoch == known_epoch:
         return Claim.CURRENT
-    # Only an end under version 2 bumps the epoch for the same producer. InitProducerId also bumps the epoch, but for
-    # another producer.
+    # Only ending a transaction under version 2 bumps the epoch for the same producer. InitProducerId also bumps the
+    # epoch, but for another producer.
     if may_be_retry and txn.client_version == 2 and producer_epoch + 1 == known_epoch:
         return Claim.RETRY
     return Claim.OTHER_EPOCH

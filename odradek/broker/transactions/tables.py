@@ -235,7 +235,7 @@ END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
 
 
 # Error codes after which a partition no longer needs the marker. After any other code the marker is sent again, because
-# without a marker the readers of the partition would wait forever.
+# without a marker the partition's readers would wait forever.
 NEEDS_NO_MARKER: Final = frozenset(
     {
         ErrorCode.NONE,

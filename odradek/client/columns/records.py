@@ -37,8 +37,8 @@ RECORD_SCHEMA = pa.schema(
         ("headers", HEADERS_TYPE),
     ]
 )
-# Bytes of decompressed records to process in one step. With four times as many, columns of numbers would no longer fit
-# into the CPU's caches.
+# Bytes of decompressed records to process in one step. With four times as many bytes, columns of numbers would no
+# longer fit into the CPU's caches.
 _TOGETHER_BYTES = 1024 * 1024
 _SMALLEST_RECORD_BYTES = 7
 # Minimum number of batches that are worth processing in parallel: one numpy step costs about as much as this many steps

@@ -177,7 +177,7 @@ class ConsumerMember:
             self._on_change()
 
     async def leave(self) -> None:
-        """Leaves the group immediately, so that the other members need not wait for the session to expire. The
+        """Leaves the group immediately, so that the other members do not have to wait for the session to expire. The
         partitions of a static member remain reserved for it until it returns or its session expires."""
         await self._heartbeats.leave_group()
 

@@ -125,7 +125,7 @@ class Fetcher:
     # Fetching.
 
     def _fetchable_by_node(self) -> dict[int, list[AssignedPartition]]:
-        """Returns the partitions that need records, by the node to fetch from."""
+        """Returns the partitions that need records, keyed by the node to fetch from."""
         found: dict[int, list[AssignedPartition]] = {}
         max_bytes = FULL_FETCHES * self._settings.max_partition_bytes
         for assigned in self._positions.fetchable(max_bytes, self._settings.max_bytes):
@@ -353,7 +353,7 @@ class Fetcher:
                 except ClientError as error:
                     self._error = error
                     return
-                self.wake()  # start the fetches that have become possible
+                self.wake()  # start the fetches that are now possible
                 failures = failures + 1 if before <= self._pending_lookups() else 0
                 if failures:
                     await self._cluster.pause(failures)

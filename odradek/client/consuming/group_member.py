@@ -70,7 +70,7 @@ _STEPS_FOR_ANY_REQUEST: Mapping[ErrorCode, GroupStep] = {
 }
 _STEPS_BY_REQUEST: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
     (GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED): GroupStep.REJOIN,  # the response contains the member id to use
-    # Repeat, because the topic may have just been created, and the coordinator may not know it yet.
+    # Retry, because the topic may have just been created and may not be known to the coordinator yet.
     (GroupRequest.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): GroupStep.REPEAT,
     (GroupRequest.COMMIT, ErrorCode.REQUEST_TIMED_OUT): GroupStep.REPEAT,
     # Rejoin without a pause, because the rebalance may be waiting for this very member.
@@ -237,7 +237,7 @@ class GroupMember:
             if owned and self.has_lost_its_partitions:
                 return None
         self._membership.set_stable()
-        # The metadata remains set after the membership is lost. The coordinator then refuses commits of this member,
+        # The metadata remains set after the membership is lost. The coordinator then refuses commits from this member,
         # whereas it would accept commits without a member id.
         member = self._membership
         self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
@@ -257,8 +257,8 @@ class GroupMember:
             await asyncio.gather(joining, return_exceptions=True)
 
     async def leave(self) -> None:
-        """Leaves the group immediately, so that the other members need not wait for the session to expire. A static
-        member does not leave: its partitions remain reserved until it returns or its session expires."""
+        """Leaves the group immediately, so that the other members do not have to wait for the session to expire. A
+        static member does not leave: its partitions remain reserved until it returns or its session expires."""
         await self.stop_joining()
         await self._stop_heartbeats()
         member_id = self._membership.member_id
@@ -371,8 +371,8 @@ class GroupMember:
     # Heartbeats.
 
     async def _run_heartbeats(self) -> None:
-        """Sends heartbeats, even while a rebalance waits for the application to fetch records, because the application
-        may still be processing earlier records."""
+        """Sends heartbeats, even while a rebalance is waiting for the application to fetch records, because the
+        application may still be processing earlier records."""
         loop = asyncio.get_running_loop()
         progress, progressed_at = self._progress(), loop.time()
         failures = 0

@@ -165,7 +165,7 @@ class Heartbeats(Generic[ReportedState, Answer]):
         self._send_now.set()
 
     async def leave_group(self) -> None:
-        """Leaves the group immediately, so that the other members need not wait for the session to expire."""
+        """Leaves the group immediately, so that the other members do not have to wait for the session to expire."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The measurements of a client. Values are recorded as events happen, and turned into rates, averages and maxima when
+"""The measurements of a client. Values are recorded as events happen and turned into rates, averages and maxima when
 the metrics are read.
 
 A client records once per request, response or batch, not once per record. Reading changes nothing, so any thread may
@@ -27,8 +27,7 @@ NAN = float("nan")
 
 
 class Window:
-    """The values that were recorded in one time window, which begins at `start_s`, and the sums of all earlier
-    values."""
+    """The values recorded in one time window, which begins at `start_s`, and the sums of all earlier values."""
 
     __slots__ = ("before_count", "before_sum", "count", "end_s", "largest", "start_s", "sum")
 

@@ -36,7 +36,7 @@ class Metric:
     name    the name in Kafka, such as "record-send-rate"
     group   the group in Kafka, such as "producer-metrics"
     tags    "client-id"; for a part of the client also "topic", "partition" or "node-id"
-    value   NaN for an average or a maximum without measurements in the last minute
+    value   NaN for an average or a maximum if there were no measurements in the last minute
     """
 
     name: str

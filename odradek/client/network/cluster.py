@@ -68,7 +68,7 @@ class Leader:
     leader_epoch: int | None
 
     def newer_leader(self, reported: Leader) -> Leader:
-        """Returns `reported`, or this leader if the epoch of `reported` is older, because a node may report outdated
+        """Returns `reported`, or this leader if `reported` has an older epoch, because a node may report outdated
         metadata (KIP-320)."""
         return (
             self if reported.leader_epoch is not None and reported.leader_epoch < (self.leader_epoch or 0) else reported
@@ -158,7 +158,7 @@ class Cluster:
             await asyncio.sleep(min(self.backoff.delay_s(failures), max(0.0, ends_at - time.monotonic())))
 
     async def close(self) -> None:
-        """Closes all connections. Requests without a response fail with a RetriableError."""
+        """Closes all connections. Unanswered requests fail with a RetriableError."""
         self._is_closed = True
         for task in self._opening.values():
             task.cancel()
@@ -310,7 +310,7 @@ class Cluster:
 
     async def refresh(self, topics: Iterable[str] | None = None, *, allow_auto_create: bool | None = None) -> None:
         """Refreshes the metadata of these topics, or of all known topics. Raises RetriableError if no broker answers.
-        The error of a single topic is not raised here; `topic` raises it."""
+        An error for a single topic is not raised here; `topic` raises it."""
         names = list(self._topics) if topics is None else list(topics)
         for topic in await self._ask_metadata(names, allow_auto_create):
             self._store_topic(topic)

@@ -20,7 +20,7 @@ class ConnectedClient(ABC):
     def metrics(self) -> Metrics:
         """Returns the metrics of this client, with the names, groups and units of Kafka's Java clients.
 
-        Measurements begin when the client is created, and can still be read after the client is closed. Thread-safe.
+        Measurements start when the client is created and can still be read after the client is closed. Thread-safe.
         """
         return self._metrics.read()
 

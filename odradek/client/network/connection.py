@@ -331,8 +331,8 @@ class Connection(asyncio.BufferedProtocol):
             self._writelines(held_requests)
 
     def _apply_throttle(self, request: WaitingRequest, answer: Message) -> None:
-        """Holds requests back for the throttle time of a response (KIP-219), even if no caller is waiting for that
-        response any longer."""
+        """Holds requests back for the throttle time of a response (KIP-219), even if no caller is still waiting for
+        that response."""
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if self._throttle.note_throttle(answer.API_KEY, request.version, throttle_ms, self._loop.time()):
             self._writelines = self._held_requests.extend
@@ -410,8 +410,8 @@ class Connection(asyncio.BufferedProtocol):
             self._closed_future.set_result(None)
 
     def _loss_reason(self, error: Exception | None) -> ClientError:
-        """Returns the error for a lost connection. A broker that requires a login closes a connection without a login,
-        often without sending an error."""
+        """Returns the error for a lost connection. A broker that requires a login closes connections that have not
+        logged in, often without sending an error."""
         if isinstance(error, ssl.SSLError) and isinstance(
             refused := tls_failure(self.name, error), AuthenticationFailed
         ):
@@ -485,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
             answer.API_KEY, request.sent_at_s, len(frame) + LENGTH_BYTES, getattr(answer, "throttle_time_ms", 0)
         )
         self._apply_throttle(request, answer)
-        if not request.reply.done():  # otherwise no caller is waiting for the response any longer
+        if not request.reply.done():  # otherwise no caller is still waiting for the response
             request.reply.set_result(answer)
 
     def _decode(self, request: WaitingRequest, frame: bytearray) -> Message:

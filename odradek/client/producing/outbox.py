@@ -1,7 +1,7 @@
 """The unanswered batches of one partition (`Outbox`), and the backlog of all partitions with the calls waiting for it
 (`Backlog`).
 
-`Outbox` decides which batch may be sent, and how a response affects the other batches. It sends nothing and reads no
+`Outbox` decides which batch may be sent and how a response affects the other batches. It sends nothing and reads no
 clock. Its rules:
 
 * A batch gets its sequence when it is first sent, and keeps it, so that the broker recognises a retry.

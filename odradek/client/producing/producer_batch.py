@@ -93,7 +93,7 @@ class ProducerBatch:
     def __init__(self, order: int, created_at: float, timestamp_ms: int) -> None:
         """Creates an open batch without records.
 
-        order        position of the batch among the batches of its partition: a later batch has a larger number
+        order        position among the partition's batches: later batches have larger numbers
         created_at   seconds on the loop's clock
         """
         self.order = order

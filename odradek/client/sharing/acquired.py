@@ -6,7 +6,8 @@ runs of bytes.
 
 The response to a ShareFetch contains entire log batches, and therefore also records that other members have acquired.
 Acquired offsets without a record for the application (removed by compaction, or control records) are gaps, which the
-member acknowledges without the application. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7), #s6-3 (Z16).
+member acknowledges without involving the application. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7),
+#s6-3 (Z16).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class TypeRun:
 
     @property
     def acknowledge_types(self) -> list[int]:
-        """The acknowledge types in the form that requests contain: one type for all offsets, or one type per offset."""
+        """The acknowledge types in the form used by requests: one type for all offsets, or one type per offset."""
         types = self.types
         return [types[0]] if types.count(types[0]) == len(types) else list(types)
 

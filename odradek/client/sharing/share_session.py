@@ -1,4 +1,4 @@
-"""The share session of a member at one broker: the epoch of its next request, its partitions, and its requests.
+"""A member's share session at one broker: the epoch of its next request, its partitions, and its requests.
 
 ShareFetch and ShareAcknowledge share one epoch counter, so only one request may be in flight at a time. Source:
 docs/spec/share-groups.md#s1-10, #s6-1 (P1 to P4).
@@ -78,7 +78,7 @@ class ShareSession:
 
     def reset(self) -> None:
         """Starts a new session, either because the last request may not have arrived or because the broker has closed
-        the session with the connection."""
+        the session together with the connection."""
         self.epoch, self.partitions = INITIAL_EPOCH, frozenset()
 
     def _advance_epoch(self, code: ErrorCode) -> None:

@@ -164,7 +164,7 @@ class Blocking(ABC, Generic[A]):
     def metrics(self) -> Metrics:
         """Returns the metrics of this client, with the names, groups and units of Kafka's Java clients.
 
-        Measurements begin when the client is created, and can still be read after the client is closed. Thread-safe;
+        Measurements start when the client is created and can still be read after the client is closed. Thread-safe;
         never waits.
         """
         return self._client.metrics()

@@ -85,9 +85,9 @@ class Producer(Blocking[producer.Producer]):
         """Sends a record and returns a future for its metadata. Waits only while too many bytes are on their way to the
         loop or to the broker.
 
-        The future resolves to the record's metadata, or fails with a ClientError. Errors of the call itself (the record
+        The future resolves to the record's metadata, or fails with a ClientError. Errors in the call itself (the record
         is too large, no transaction is open) also fail the future. To make sure that such an error does not go
-        unnoticed, the next call of another method, except `abort_transaction` and `close`, raises the error again.
+        unnoticed, the next call to any other method, except `abort_transaction` and `close`, raises the error again.
         """
         future = RecordFuture()
         size_bytes = OVERHEAD_BYTES + len(key or b"") + len(value or b"")
@@ -150,7 +150,7 @@ class Producer(Blocking[producer.Producer]):
     commit_transaction = blocking(producer.Producer.commit_transaction)
 
     def abort_transaction(self) -> None:
-        """Discards unsent records, aborts the transaction, and clears pending errors of `send`.
+        """Discards unsent records, aborts the transaction, and clears pending errors from `send`.
 
         Raises RetriableError if the coordinator does not answer within `max_block_ms`; repeat the call. Raises
         IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.

@@ -52,7 +52,7 @@ def guess_cause(delivery_count: int, delivery_count_limit: int) -> Cause:
 
 
 def subtract_letters(letters: Sequence[DeadLetter], others: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """Returns the parts of `letters` whose offsets are not in `others`. Apart from sorting, the call takes time
+    """Returns the parts of `letters` whose offsets are not in `others`. Apart from sorting, the running time is
     proportional to the total number of letters."""
     ranges = sorted((each.first_offset, each.last_offset) for each in others)
     left: list[DeadLetter] = []

@@ -66,8 +66,8 @@ class Limits(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """An acknowledgement of an inclusive range of offsets. `types` contains either one type for all offsets, or one
-    type for each offset."""
+    """An acknowledgement of an inclusive range of offsets. `types` contains either one type for all offsets or one type
+    for each offset."""
 
     first_offset: int
     last_offset: int
@@ -296,7 +296,7 @@ class InFlight:
             self.gap_start = batch.last_offset + 1
 
     def set_state(self, span: Span, state: RecordState) -> None:
-        """Changes the state of a span, and clears its member, its lock and its pending acknowledgement."""
+        """Changes a span's state and clears its member, lock and pending acknowledgement."""
         span.state = state
         span.in_transition = span.is_overdue = False
         span.member_id = NOBODY

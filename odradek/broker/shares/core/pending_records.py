@@ -177,7 +177,7 @@ class PendingRecords:
         return self._write(changes, pending=tuple(_pending_range(span) for span, _ in changes))
 
     def undo_write(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
-        """Undoes a stored write after another part of the request has failed. Restores the previous states in memory,
+        """Undoes a stored write after another part of the request has failed. Restores the previous states in memory
         and returns a write that restores them in the stored state."""
         resolved = tuple(ResolvedRange.of(each, Resolution.ABORTED, now_ms) for each in write.pending)
         overdue = []

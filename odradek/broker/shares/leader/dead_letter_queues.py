@@ -471,7 +471,7 @@ class DeadLetterQueues:
 
 
 def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents:
-    """Reads the keys and values of records, beginning at `first_offset`, with a single read. Must be called in a worker
+    """Reads the keys and values of records, beginning at `first_offset`, in a single read. Must be called in a worker
     thread.
 
     Records that were removed or cannot be read are missing from the result; their copies contain only headers.

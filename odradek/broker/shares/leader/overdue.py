@@ -96,7 +96,7 @@ class OverdueTransactions:
         if not is_late:
             return sleep(self._timers, min(RETRY_MS, max(1, until_ms - self._clock.now_ms())))
         passed: Deferred[None] = Deferred()
-        # A `Scan` lets a test move its clock ahead without repeating these attempts, which would fail again: time alone
-        # does not make the coordinator available.
+        # With a `Scan`, a test can move its clock ahead without repeating these attempts, which would fail again: time
+        # alone does not make the coordinator available.
         self._timers.after(RETRY_MS, Scan(partial(passed.resolve, None), RETRY_MS, lambda: None))
         return passed

@@ -79,7 +79,7 @@ class LiveShareFetch:
         self._batch_size = request.batch_size
         self._mode = AcquireMode(request.share_acquire_mode)
         # A throttled fetch acquires nothing. In Kafka, it acquires records but its response does not contain them, so
-        # they stay locked although no member has received them.
+        # they stay locked even though no member has received them.
         is_throttled = meter is not None and meter.is_throttled_for_fetches
         fetches = not (
             is_final or is_throttled or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack
@@ -381,7 +381,7 @@ class _LogRead:
         """Whether segments have changed during `read_from_disk`, in which case the read must be repeated.
 
         Compaction removes the records of aborted transactions together with the list of these transactions. If a
-        compaction runs during the read, the bytes may still contain the records although the list no longer contains
+        compaction runs during the read, the bytes may still contain the records even though the list no longer contains
         their transactions.
         """
         return self._segments is not self._log.segments
@@ -393,7 +393,7 @@ class _LogRead:
 
 
 def data_of(partition: TopicIdPartition) -> PartitionData:
-    """Returns the data of a partition without records and without an error.
+    """Returns a partition's data with no records and no error.
 
     The current leader is -1. Kafka sends leader 0 at epoch 0 instead, which some clients interpret as a leader hint.
     """

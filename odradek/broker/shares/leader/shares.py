@@ -61,7 +61,7 @@ class SharePartitionManager:
         dead_letters: DeadLetterQueues,
         lock_clock: Clock | None = None,
     ) -> None:
-        """Creates a manager without share partitions. `lock_clock` measures acquisition locks and defaults to
+        """Creates a manager that has no share partitions yet. `lock_clock` measures acquisition locks and defaults to
         `clock`."""
         self.image = image
         self.persister = persister
@@ -218,7 +218,7 @@ class SharePartitionManager:
             live.take_settings()
 
     def group_config_changed(self, group_id: str) -> None:
-        """Applies changed settings of a group, which take effect with the next decision."""
+        """Applies a group's changed settings, which take effect with the next decision."""
         self.settings.changed(group_id)
         for key, live in self._live.items():
             if key.group_id == group_id:
