@@ -117,7 +117,7 @@ class Broker:
         offered        the APIs and features that the broker supports and lists; fewer than usual if it emulates an
                        older release
         copied_states  the state of each log if the directory is a copy of another broker's directory; the logs need not
-                       be read again
+                       be re-read
         """
         self.config = config
         self.steps: BrokerSteps = steps or BrokerSteps()
@@ -153,7 +153,7 @@ class Broker:
         )
         self.syncs = LogSyncs(self._sync_threads)
         self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
-        self.host_addresses: dict[str, tuple[str, ...]] = {}  # resolved addresses of the hosts that quotas name
+        self.host_addresses: dict[str, tuple[str, ...]] = {}  # resolved addresses of the hosts named in quotas
         self._tasks: set[asyncio.Task[None]] = set()
         self._loading = 0  # number of coordinator partitions that are being loaded
 
@@ -216,7 +216,7 @@ class Broker:
         """Stops the broker's parts. Called after the last request has arrived.
 
         `keeps_data` is true if the directory will be used for another start. Raises LogFailed or OSError if the log
-        could not be closed cleanly. In that case, the next start reads the log again.
+        could not be closed cleanly. In that case, the next start re-reads the log.
         """
         if self.has_started("shares"):
             self.shares.stop()

@@ -249,7 +249,7 @@ class ServingBroker:
         """Answers the requests in flight and stops the broker.
 
         `keeps_data` is true if the directory will be used for another start. Raises LogFailed or OSError if the log
-        could not be closed cleanly. In that case, the next start reads the log again.
+        could not be closed cleanly. In that case, the next start re-reads the log.
         """
         self.broker.end_housekeeping()
         if self.broker.certificates is not None:

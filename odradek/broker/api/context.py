@@ -160,7 +160,7 @@ class ConnectionInfo:
     client_software_version: str = "unknown"
     local_address: Address = ("", 0)  # the broker's own address on this connection
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
-    # The address of this broker that was sent to the client, or None if the client has not requested one.
+    # This broker's address as sent to the client, or None if the client has not requested one.
     advertised_address: Address | None = None
     # Stops reading for this many milliseconds.
     stop_reading: Callable[[int], None] = field(default=ignore_throttle, repr=False, compare=False)

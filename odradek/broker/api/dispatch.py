@@ -1,4 +1,4 @@
-"""Dispatches requests: passes each frame to the handler of its API, and encodes the handler's response.
+"""Dispatches requests: passes each frame to the handler of its API and encodes the handler's response.
 
 A handler is a function in `odradek/broker/handlers` with the API's name. Handlers for the same subject share a file.
 For example:
@@ -189,7 +189,7 @@ class PendingRequest(RequestContext, Generic[B]):
         self.deferred.abandon()
 
     def chunks(self) -> list[Chunk]:
-        """Encodes the response once `deferred` is done. Returns an empty list if the protocol has no response. Raises
+        """Encodes the response once `deferred` is done. Returns an empty list if the request has no response. Raises
         CloseConnection if the request failed with that error."""
         route, now_s = self._route, perf_counter()
         route.remote_s += now_s - self.parked_s
@@ -238,8 +238,8 @@ class PendingRequest(RequestContext, Generic[B]):
             return answer
         return start_coroutine(answer)
 
-    # A long request is decoded in a worker, handled on the loop, encoded in a worker and sent on the loop. A long
-    # response is built on the loop, encoded in a worker and sent on the loop.
+    # A worker decodes a long request, the loop handles it, and a worker encodes the response, which the loop sends. A
+    # long response to a short request is built on the loop, encoded in a worker and sent on the loop.
 
     def _read_long(self, frame: Buffer, position: int, workers: Workers) -> None:
         frames = [frame]  # emptied if the client disconnects, so that a waiting job does not keep the frame in memory

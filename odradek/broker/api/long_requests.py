@@ -68,8 +68,8 @@ def has_arrays(struct: Struct) -> bool:
 
 
 def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
-    """Returns whether a Produce request has more than MANY_PARTITIONS partitions, or has tagged fields. Stops reading
-    as soon as the result is certain.
+    """Returns whether a Produce request has more than MANY_PARTITIONS partitions or has tagged fields. Stops reading as
+    soon as the result is certain.
 
     position   offset of the request body in the frame
     """

@@ -1,4 +1,4 @@
-"""Requests from clients with quotas. The broker measures their usage, and mutes the connection of a client that exceeds
+"""Requests from clients with quotas. The broker measures their usage and mutes the connection of a client that exceeds
 a quota.
 
 The response is sent immediately and contains the throttle time. After that, the broker does not read from the
@@ -178,7 +178,7 @@ class MeteredRequest(PendingRequest[B]):
         return self._larger_throttle(now_ms, (MUTATION, self._mutation_throttle_ms), (REQUEST, by_request_ms))
 
     def _larger_throttle(self, now_ms: int, first: tuple[str, int], second: tuple[str, int]) -> int:
-        """Returns the larger of two throttle times, and records it for the quota that caused it."""
+        """Returns the larger of two throttle times and records it for the quota that caused it."""
         key, throttle_ms = first if first[1] > second[1] else second
         self._client.note_throttle(key, throttle_ms, now_ms)
         return throttle_ms

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatedBroker(BrokerParts, Protocol):
-    """The parts of a broker that coordinators need."""
+    """The broker's parts that coordinators need."""
 
     @property
     def rules(self) -> KafkaRules: ...

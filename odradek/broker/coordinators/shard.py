@@ -61,7 +61,7 @@ class OutcomeLike(Protocol[R_co]):
     def timers(self) -> Sequence[Any]: ...
     @property
     def markers(self) -> Sequence[Any]:
-        """The markers that the decision requires. Empty except in the transaction coordinator."""
+        """The markers required by the decision. Empty except in the transaction coordinator."""
 
     @property
     def may_split(self) -> bool: ...
@@ -249,7 +249,7 @@ class Shard(Generic[C]):
         self._activate(core)
 
     def _activate(self, core: C) -> None:
-        """Starts serving with the loaded core, and carries out its initial outcome: timers, replies and overdue
+        """Starts serving with the loaded core and carries out its initial outcome: timers, replies and overdue
         records."""
         if core is not self._core:
             return  # The shard has been unloaded in the meantime.
@@ -387,7 +387,7 @@ class Shard(Generic[C]):
             self._send_markers(outcome.markers, error)
 
     def _arm(self, key: Hashable, delay_ms: float | None) -> None:
-        """Arms a timer, or disarms it if the delay is None. Postponing a timer, as every heartbeat does, only changes
+        """Arms a timer or disarms it if the delay is None. Postponing a timer, as every heartbeat does, only changes
         its due time. If the timer wakes early, it is armed again."""
         armed = self._armed.get(key)
         if delay_ms is not None:

@@ -1,7 +1,7 @@
 """Hooks between the steps of a broker. Each hook is a method that changes nothing by default.
 
-A broker calls each method at the point that its docstring describes. In a broker that is controlled by a test, the
-hooks belong to a subclass, whose methods delay, refuse or change a step.
+A broker calls each method at the point described by its docstring. In a broker controlled by a test, the hooks belong
+to a subclass whose methods delay, refuse or change a step.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BrokerSteps:
-    """Hooks that change nothing, for a broker that is not controlled by a test. A method whose parameter is a part
-    of the broker is called once, when the part is created. The broker then uses the method's result instead of the
-    part."""
+    """Hooks that change nothing, for a broker not controlled by a test. A method whose parameter is a part of the
+    broker is called once, when the part is created. The broker then uses the method's result instead of the part."""
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Returns the decision to record in the metadata log instead of `decision`, which was just made."""
@@ -63,7 +62,7 @@ class BrokerSteps:
         return plain
 
     def markers(self, plain: TopicMarkerWriter) -> TopicMarkerWriter:
-        """Returns the writer of the markers that transaction coordinators send."""
+        """Returns the writer for the markers sent by transaction coordinators."""
         return plain
 
     def marker_round(self, plain: type[MarkerRound]) -> NewMarkerRound:

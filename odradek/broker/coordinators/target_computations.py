@@ -1,7 +1,7 @@
 """Computes the target assignments of large groups in slices.
 
 A member can send a topology of any size, and assigning many tasks takes a long time, so the broker handles other
-requests during the computation. Only one target is computed at a time, to limit the memory that computations use.
+requests during the computation. Only one target is computed at a time, to limit the memory used by computations.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from odradek.protocol.quoting import MAX_QUOTED_LENGTH, quoted, shortened
 logger = logging.getLogger(__name__)
 
 MAX_WORK: Final = 30_000_000  # maximum work units of a pattern per search; about ten seconds of CPU time
-# Number of steps that a search runs before the next search gets its turn. The steps take a few milliseconds.
+# Number of steps that a search runs before the next search gets its turn. Together, the steps take a few milliseconds.
 STEPS_PER_ROUND: Final = 150
 MAX_RUNNING_SEARCHES: Final = (
     16  # maximum number of searches in progress; a large pattern may use 6 MiB during its search

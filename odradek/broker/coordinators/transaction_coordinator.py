@@ -293,7 +293,7 @@ class TransactionCoordinator:
         verify_only: bool,
         requested_version: int,
     ) -> NowOrLater[PartitionCodes]:
-        """Adds partitions to a transaction, or verifies that they are part of it. Returns an error code for each
+        """Adds partitions to a transaction or verifies that they are part of it. Returns an error code for each
         partition. Never raises an exception.
 
         requested_version  2 if a Produce or an offset commit adds its own partition (AddPartitionsToTxn v4 and later),

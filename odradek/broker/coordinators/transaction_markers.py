@@ -154,7 +154,7 @@ class MarkerRound:
         try:
             self._rounds.writer.write([marker], self.handle_results)
         except Exception:
-            # A bug in the writer must not leave the transaction stuck, so its markers are sent again.
+            # A bug in the writer must not leave the transaction stuck, so its markers are resent.
             logger.exception(
                 "%s: the markers of transaction %r could not be written; trying again",
                 self._rounds.name,
@@ -202,7 +202,7 @@ class MarkerRound:
     def _report(self) -> None:
         markers, rounds = self.markers, self._rounds
         shard, done, pending = rounds.shard, self._done, self.pending_partitions()
-        if shard.is_away:  # the partition's next coordinator will read the decision and send the markers again
+        if shard.is_away:  # the partition's next coordinator will read the decision and resend the markers
             return
         try:
             shard.submit(lambda core, now_ms: core.markers_written(markers, done, rounds.inputs(now_ms), pending))
@@ -219,7 +219,7 @@ class MarkerRound:
 
     def _is_needless(self, topic_partition: TopicPartition, code: ErrorCode) -> bool:
         """Returns whether the partition no longer needs a marker. Otherwise logs the refusal, because the marker will
-        be sent again."""
+        be resent."""
         if code in NEEDS_NO_MARKER:
             return True
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._rounds.exists(topic_partition):

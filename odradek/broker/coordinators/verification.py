@@ -80,7 +80,7 @@ class VerificationSettings(Protocol):
 
 
 class PartitionAdder(Protocol):
-    """The transaction coordinator's method that verification needs. It corresponds to AddPartitionsToTxn v4 and later,
+    """The transaction coordinator's method that verification needs. It corresponds to AddPartitionsToTxn v4 and later
     and returns refusals as error codes instead of raising them."""
 
     def add_partitions(

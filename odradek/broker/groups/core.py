@@ -141,7 +141,7 @@ class GroupCore:
         self.registry.offsets.replay_marker(producer_id, committed=committed)
 
     def settle(self, outcome: Outcome[object]) -> None:
-        """Applies the part of an outcome that is not recorded. The caller must have replayed the records, and must not
+        """Applies the part of an outcome that is not recorded. The caller must have replayed the records and must not
         use the groups in the outcome afterwards."""
         for group in outcome.groups:
             self.registry.groups[group.group_id] = group
@@ -361,7 +361,7 @@ class GroupCore:
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, *, version: int, now_ms: int
     ) -> Outcome[TxnOffsetCommitResponse]:
-        """Handles TxnOffsetCommit. The caller must have removed partitions that do not exist, and writes the records as
+        """Handles TxnOffsetCommit. The caller must have removed partitions that do not exist and writes the records as
         part of the producer's transaction.
 
         version  the version of the request; versions before FIRST_TXN_VERSION_WITH_GROUP_ID_NOT_FOUND cannot report

@@ -169,7 +169,7 @@ def _quoted(password: str) -> str:
 def parse_listeners_and_users(
     value: object, users: object, nodes: int, source: ListenersAndUsers | None = None
 ) -> ListenersAndUsers:
-    """Parses the fields `listeners` and `users` of a request to create a cluster. Raises Problem.
+    """Parses the `listeners` and `users` fields of a request to create a cluster. Raises Problem.
 
     nodes   number of nodes of the cluster
     source  listeners and users of the cluster to fork; used for fields that the request leaves out

@@ -61,7 +61,7 @@ RETURN_MS = 1_000  # delay before memory is returned, to include the memory of b
 RELEASE_DELAY_MS = 500
 CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
 REGISTRY_PORT = "odradek.schema.registry.port"
-# Default settings of clusters that tests create. If the schema registry is enabled, it gets a free port, like a
+# Default settings of clusters created by tests. If the schema registry is enabled, it gets a free port, like a
 # listener.
 TEST_CLUSTER_DEFAULTS = {"odradek.control.requests.enable": "true", REGISTRY_PORT: "0"}
 # idle turns of the loop before a broker is considered idle, because one turn can leave work for the next

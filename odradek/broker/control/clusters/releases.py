@@ -49,7 +49,7 @@ def releases() -> Mapping[str, Release]:
 
 
 def release_named(value: object) -> Release:
-    """Returns the release that the field `emulate` of a request names. Raises Problem if the release is unknown."""
+    """Returns the release named by a request's `emulate` field. Raises Problem if the release is unknown."""
     name = text(value, "emulate")
     if name not in releases():
         raise unknown_field("emulate", name, releases())

@@ -1,4 +1,4 @@
-"""Seeds a cluster that a test creates, as the field `seed` of `POST /clusters` describes (docs/seed.md)."""
+"""Seeds a cluster created by a test, as described by the `seed` field of `POST /clusters` (docs/seed.md)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ FIELD = "seed"
 
 
 async def parse_seed(value: object, topics: Container[str]) -> SeedPlan:
-    """Parses the field `seed` in a thread, because a megabyte of YAML takes seconds. Raises Problem.
+    """Parses the `seed` field in a thread, because a megabyte of YAML takes seconds. Raises Problem.
 
     value   the seed as an object, or as a string in JSON or YAML
-    topics  names of the topics in the field `topics`, which the seed must not name again
+    topics  names of the topics in the `topics` field, which the seed must not repeat
     """
     # Imported here because most clusters have no seed.
     from odradek.seeds.document import plan_of_field

@@ -1,4 +1,4 @@
-"""Edits of responses. An edit changes the fields or array elements that a path names. All functions of this module are
+"""Edits of responses. An edit changes the fields or array elements named by a path. All functions of this module are
 pure.
 
 When a rule is created, its paths and values are checked against the response's schema. When an edit is applied, the
@@ -149,7 +149,7 @@ def _missing_element(places: Iterable[object], step: str | int) -> str:
 
 
 def path_text(path: Sequence[str | int]) -> str:
-    """Formats a path in the form that the control interface returns, such as `topics[0].errorCode`."""
+    """Formats a path as the control interface returns it, such as `topics[0].errorCode`."""
     text = ""
     for step in path:
         if isinstance(step, int) or step == "*":

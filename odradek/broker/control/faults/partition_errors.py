@@ -27,8 +27,8 @@ def keep_only(answer: Struct, places: Collection[tuple[str, int | None]], topic_
 
 
 def put_in_place(answer: Struct, refused: Struct, topic_named: TopicNamed) -> None:
-    """Copies the partitions of `refused` into `answer`. They replace the same partitions in `answer`, or are appended
-    if `answer` does not have them."""
+    """Copies the partitions of `refused` into `answer`. They replace the same partitions in `answer` or are appended if
+    `answer` does not have them."""
     for array, below in arrays(refused):
         ours = getattr(answer, array)
         for topic in getattr(refused, array):
@@ -45,7 +45,7 @@ def put_in_place(answer: Struct, refused: Struct, topic_named: TopicNamed) -> No
 
 
 def arrays(message: Struct) -> Iterator[tuple[str, str]]:
-    """Yields the field name of each array of topics, with the field name of the array of partitions in its elements."""
+    """Yields, for each array of topics, its field name and the field name of the partition array in its elements."""
     for name in type(message).__slots__:
         value = getattr(message, name)
         first = value[0] if isinstance(value, list) and value else None

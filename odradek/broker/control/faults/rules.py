@@ -350,7 +350,7 @@ class Rules:
         return removed, effects
 
     def refuses_for_good(self, occurrence: Occurrence) -> bool:
-        """Returns whether a rule refuses this marker, and will refuse every retry until the rule is removed."""
+        """Returns whether a rule refuses this marker and will refuse every retry until the rule is removed."""
         for rule in self.by_name.values():
             if rule.at is Point.MARKER and rule.acts_on(occurrence) and not rule.do.only_observes:
                 return rule.do.error is not None and rule.acts_always

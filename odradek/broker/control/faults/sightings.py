@@ -1,8 +1,8 @@
-"""Finds the groups, transactional ids, producer ids and partitions that a request names, for rules to match. All
+"""Finds the groups, transactional ids, producer ids and partitions named in a request, for rules to match. All
 functions of this module are pure.
 
-Fields are found by their names, because Kafka's messages use names consistently. For example, the id of a group is
-always GroupId.
+Fields are found by name, because Kafka's messages use names consistently. For example, a group's id is always called
+GroupId.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def structs(value: object) -> Iterator[Struct]:
 
 
 def places_in(request: Struct, topic_named: Callable[[bytes], str | None]) -> set[tuple[str, int | None]]:
-    """Returns the topics and partitions that a request names, as pairs. The pair (topic, None) means the whole topic.
+    """Returns the topics and partitions named in a request, as pairs. The pair (topic, None) means the whole topic.
 
     topic_named  returns the name of the topic with this id, or None
     """

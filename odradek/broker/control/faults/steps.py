@@ -141,7 +141,7 @@ class FaultyVerifier(Verifier):
 
 
 class FaultyPersister:
-    """A `Persister` that applies rules to the writes of share-partition leaders to the share coordinator."""
+    """A `Persister` that applies rules to share-partition leaders' writes to the share coordinator."""
 
     def __init__(self, plain: Persister, rules: Rules, image: MetadataImage) -> None:
         self._rules = rules

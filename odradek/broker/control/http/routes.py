@@ -96,7 +96,7 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] = HEADERS) -> we
 def guarded(
     call: ControlCall, handler: Callable[[web.Request], Awaitable[object]]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Wraps a handler. The wrapper refuses requests with foreign Host or Origin headers, and turns errors into problem
+    """Wraps a handler. The wrapper refuses requests with foreign Host or Origin headers and turns errors into problem
     documents."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -280,7 +280,7 @@ async def openapi(request: web.Request, found: SentFields) -> object:
 
 @cache
 def served_document() -> Mapping[str, object]:
-    """Returns the OpenAPI document of all calls, with the presets that this broker has."""
+    """Returns the OpenAPI document for all calls, including this broker's presets."""
     return openapi_document(with_presets(each) for each in CALLS)
 
 
@@ -442,7 +442,7 @@ async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) 
 
 
 def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
-    """Parses the field `preset`, which is a name, or an object with `name` and `parameters`. Returns the name and the
+    """Parses the `preset` field, which is a name, or an object with `name` and `parameters`. Returns the name and the
     parameters."""
     if value is None or isinstance(value, str):
         return None if value is None else (value, {})
@@ -461,7 +461,7 @@ async def preset(cluster: Cluster, request: web.Request, found: SentFields) -> o
 
 
 def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, object]]:
-    """Returns the newest requests that the query selects, oldest first. Raises Problem."""
+    """Returns the newest requests selected by the query, oldest first. Raises Problem."""
     query = request.query
     since = number_given("since", query.get("since", "0"))
     limit = number_given("limit", query.get("limit", str(MAX_EXCHANGES)))
@@ -470,7 +470,7 @@ def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, obje
 
 
 def number_given(name: str, digits: str) -> int:
-    """Parses a number. Raises Problem, whose message names the field `name`."""
+    """Parses a number. Raises Problem with a message that names the field `name`."""
     if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
         raise Problem(400, f"{name} must be a number", field=name)
     return int(digits)

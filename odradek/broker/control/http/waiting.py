@@ -36,7 +36,7 @@ KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields tha
 }
 # If a condition has both the key and the value as fields, the value names the subject.
 SUBJECTS = {"group": "member", "topic": "share_group"}
-PLACES = frozenset({"partition", "group", "topic", "offset"})  # fields that identify the subject, and are not compared
+PLACES = frozenset({"partition", "group", "topic", "offset"})  # fields that identify the subject and are not compared
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "fault": {"hits": 1},
     "hold": {"waiting": 1},

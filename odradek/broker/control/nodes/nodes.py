@@ -1,6 +1,6 @@
 """The nodes of a cluster. They have different ids and ports, but share one set of logs, so nothing is replicated.
 
-Each node has its own registration in the metadata, and is a replica of every partition. As in Kafka, moving a
+Each node has its own registration in the metadata and is a replica of every partition. As in Kafka, moving a
 partition's leader writes a record to the metadata log and increases the leader epoch.
 """
 
@@ -202,7 +202,7 @@ class Nodes:
             node.lost = self._serving.broker.timers.after(SESSION_MS, lambda: self._fence_later(node))
 
     async def start(self, node: Node) -> None:
-        """Starts a stopped node on its old ports. The node becomes the leader of all partitions without a leader.
+        """Starts a stopped node on its old ports. The node becomes the leader of all partitions that have none.
 
         Raises Problem if the node is running, and CannotStart or OSError if it cannot listen.
         """
@@ -494,7 +494,7 @@ class Nodes:
 
 
 def parse_nodes(value: object) -> int | list[int]:
-    """Parses the field `nodes` of a request: the number of nodes, or their ids. Raises Problem."""
+    """Parses a request's `nodes` field: the number of nodes, or their ids. Raises Problem."""
     if not isinstance(value, list):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
             raise invalid_field("nodes", f"a whole number from 1 to {MAX_NODES}, or a list of node ids")

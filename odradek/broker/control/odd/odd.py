@@ -242,7 +242,7 @@ class Odd:
     def of(cls, seed: int, percent: Mapping[str, int] = PERCENT) -> Odd:
         """Creates the odd responses for a seed.
 
-        percent  percentages that replace the default percentages of these oddities
+        percent  percentages that override the defaults for these oddities
         """
         all_of_them = {**PERCENT, **percent}
         return cls(seed, Random(seed), all_of_them, dict.fromkeys(all_of_them, 0))

@@ -48,7 +48,7 @@ def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
     try:
         for count in (INT32_MAX + 1, odd.random.randint(1, MAX_OFFSET_BEYOND_INT32)):
             partition.append_now(emptied_batch(count, now_ms), origin=Origin.COORDINATOR, now_ms=now_ms)
-    except KafkaError as error:  # clients that write to the partition will get the same error
+    except KafkaError as error:  # clients writing to the partition will get the same error
         log.warning("the log of %s cannot begin at a high offset: %s", partition, error)
     partition.log.delete_records_before(partition.log.high_watermark)
 

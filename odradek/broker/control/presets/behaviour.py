@@ -1,5 +1,5 @@
-"""Descriptions in Markdown of how clients behave in the state that a preset creates. `make docs` writes the
-descriptions to the site's page about presets."""
+"""Markdown descriptions of how clients behave in the state created by a preset. `make docs` writes the descriptions to
+the site's page about presets."""
 
 from __future__ import annotations
 

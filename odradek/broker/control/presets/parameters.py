@@ -15,7 +15,7 @@ UNITS = ("_ms", "_bytes")
 
 class Parameters:
     def __init__(self, values: Mapping[str, object], defaults: Mapping[str, str | int]) -> None:
-        """Raises Problem if a parameter is unknown, or does not have the same type as its default."""
+        """Raises Problem if a parameter is unknown or does not have the same type as its default."""
         check_known_fields(values, defaults)
         for name, value in values.items():
             if isinstance(defaults[name], str):

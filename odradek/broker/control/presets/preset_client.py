@@ -1,4 +1,4 @@
-"""The client that presets use. It sends Kafka requests like any other client, but fault rules do not act on its
+"""The client used by presets. It sends Kafka requests like any other client, but fault rules do not act on its
 requests.
 """
 

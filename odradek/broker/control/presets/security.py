@@ -19,8 +19,8 @@ TOPIC_OPERATIONS = ("READ", "WRITE", "DESCRIBE")
 
 
 async def rights_withdrawn(client: PresetClient, parameters: Parameters) -> Facts:
-    """An operation on a topic is now denied to `principal`, although the operation was allowed before. All other
-    permissions remain. The cluster needs an authorizer, and must allow access if no ACL matches.
+    """An operation on a topic that used to be allowed is now denied to `principal`. All other permissions remain. The
+    cluster needs an authorizer and must allow access if no ACL matches.
     """
     config = client.broker.config
     if not config.authorizer_class_name or not allows_everyone(config.allow_everyone_if_no_acl_found):

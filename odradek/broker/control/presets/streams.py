@@ -24,7 +24,7 @@ REBALANCE_TIMEOUT_MS = 300_000  # max.poll.interval.ms, which Kafka Streams send
 
 
 async def streams_revocation_outstanding(client: PresetClient, parameters: Parameters) -> Facts:
-    """A member of a streams group owns all tasks of a topology that reads the topic, and sends no heartbeats. New
+    """A member of a streams group owns all tasks of a topology that reads the topic and sends no heartbeats. New
     members get no task until the session timeout of this member (45 s) has passed on the cluster's clock. The group has
     no initial rebalance delay.
     """
@@ -41,7 +41,7 @@ async def streams_revocation_outstanding(client: PresetClient, parameters: Param
 
 async def missing_source_topic(client: PresetClient, parameters: Parameters) -> Facts:
     """The topology of a streams group reads a topic that does not exist. If the topic existed, the preset has deleted
-    it. The next heartbeat makes the group NotReady. Members have no tasks, and get the status MISSING_SOURCE_TOPICS.
+    it. The next heartbeat makes the group NotReady. Members have no tasks and get the status MISSING_SOURCE_TOPICS.
     """
     topic, group = parameters.text("topic"), parameters.text("group")
     await client.coordinator(GROUP, group)

@@ -141,7 +141,7 @@ async def prepared_transaction(client: PresetClient, parameters: Parameters) -> 
 
 
 async def coordinator_loading(client: PresetClient, parameters: Parameters) -> Facts:
-    """The coordinator of a key is loading its log, and does not finish before the hold is released."""
+    """The coordinator of a key is loading its log and does not finish before the hold is released."""
     kind, key = parameters.word("type", ("group", "transaction")), parameters.text("key")
     nodes = client.cluster.running_nodes
     if not nodes.running:

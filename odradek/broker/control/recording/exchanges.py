@@ -64,7 +64,7 @@ class Exchanges:
     def decoded(
         self, number: int, exchange: RecentExchange, api: str | None, client_id: str | None
     ) -> dict[str, object] | None:
-        """Decodes an exchange. Returns None if the exchange belongs to another API or client, or is not a Kafka
+        """Decodes an exchange. Returns None if the exchange belongs to another API or client or is not a Kafka
         request."""
         kind = kind_of(exchange.request)
         if kind is None or (api is not None and kind[0].kafka_name != api):

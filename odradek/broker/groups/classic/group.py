@@ -4,7 +4,7 @@ A `GroupMetadata` record stores the protocol type and name, the generation, the 
 change, and for each member its ids, client, timeouts, subscription and assignment. A restart restores these fields.
 Everything else exists only in memory and is recomputed after a restart: a group with members is STABLE, and a group
 without members is EMPTY. Members that were joining or waiting for an assignment lose their connection when the broker
-stops, and will resend the request. For each member, only the metadata of the chosen protocol is restored.
+stops and will resend the request. For each member, only the metadata of the chosen protocol is restored.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ClassicGroup:
         # Members that have received the current generation but have not sent SyncGroup yet.
         self.pending_sync: frozenset[str] = frozenset()
         self.initial_delay_ms: int | None = None  # length of the current wait, at most group.initial.rebalance.delay.ms
-        self.initial_delay_left_ms = 0  # remaining time by which the initial delay can be extended
+        self.initial_delay_left_ms = 0  # remaining time that can be added to the initial delay
         self.member_joined_in_delay = False
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 

@@ -154,8 +154,8 @@ def add_member(turn: ClassicTurn, joiner: Joiner, member_id: str) -> None:
 
 def update_member(turn: ClassicTurn, joiner: Joiner, member: ClassicMember) -> None:
     if member.awaiting_join is not None:
-        # The member has sent the request again on another connection. Without this reply, the first request would never
-        # be answered.
+        # The member has resent the request on another connection. Without this reply, the first request would never be
+        # answered.
         turn.reply(member.awaiting_join, error_response(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     turn.group.put(
         replace(

@@ -19,7 +19,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 
 def rebalance(turn: ClassicTurn) -> None:
-    """Begins a rebalance, or completes the current one if all members have joined."""
+    """Begins a rebalance or completes the current one if all members have joined."""
     if GroupState.PREPARING_REBALANCE in NEXT[turn.group.state]:
         prepare_rebalance(turn)
     else:
@@ -76,7 +76,7 @@ def on_join_timer(turn: ClassicTurn) -> None:
 
 
 def complete_join(turn: ClassicTurn) -> None:
-    """Ends the join phase: removes dynamic members that did not rejoin, and begins the next generation."""
+    """Ends the join phase: removes dynamic members that did not rejoin and begins the next generation."""
     group = turn.group
     turn.disarm(TimerKind.JOIN)
     group.initial_delay_ms = None

@@ -125,8 +125,8 @@ def wait_for_assignment(turn: ClassicTurn, member_id: str, token: Token) -> None
     group = turn.group
     member = group.members[member_id]
     if member.awaiting_sync is not None:
-        # The member has sent the request again on another connection. Without this reply, the first request would never
-        # be answered.
+        # The member has resent the request on another connection. Without this reply, the first request would never be
+        # answered.
         turn.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
     group.put(replace(member, awaiting_sync=token))
     has_synced(turn, member_id)

@@ -24,10 +24,10 @@ class GroupVerdict(Enum):
     """The action in a table cell that does not contain an error code."""
 
     ACCEPT = auto()
-    MEMBER_ONLY = auto()  # accept the request from a member of the current generation, and refuse all others
+    MEMBER_ONLY = auto()  # accept the request from a member of the current generation and refuse all others
     # Like MEMBER_ONLY, but respond with REBALANCE_IN_PROGRESS because there is no assignment yet.
     MEMBER_WAITS = auto()
-    REBALANCE = auto()  # begin the join phase, or continue the current one
+    REBALANCE = auto()  # begin the join phase or continue the current one
     SAME_GENERATION = auto()  # nothing has changed, so return the member's current generation
     KEEP_ASSIGNMENT = auto()  # a static member has returned; rebalance only if the chosen protocol changes
     PARK = auto()  # respond once the leader has sent the assignment

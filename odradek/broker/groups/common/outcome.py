@@ -154,7 +154,7 @@ class Outcome(Generic[R_co]):
                   advanced only because members left; see `GroupCore.rebalances`
     counted       the metrics to increase once the records are written, each as a name from COUNTED and the number to
                   add
-    markers       the transaction markers that the decision requires; empty for groups
+    markers       the transaction markers required by the decision; empty for groups
     """
 
     response: R_co | None = None

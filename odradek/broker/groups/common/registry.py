@@ -98,8 +98,8 @@ class ClusterView(Protocol):
     def find_topics(
         self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
     ) -> FoundTopics | None:
-        """Returns the topics whose complete name matches each expression. The result includes internal topics, but no
-        topics that `may_see` rejects.
+        """Returns, for each expression, the topics whose complete name matches it. The result includes internal topics,
+        but no topics that `may_see` rejects.
 
         Returns None if the search is not finished yet. The group's REGEX timer fires when the result is available, and
         the caller can then call this method again with the same `may_see` object.

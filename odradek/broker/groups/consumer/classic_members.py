@@ -49,8 +49,8 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 def join_consumer_group(
     registry: GroupRegistry, group: ConsumerGroup, joiner: Joiner, now_ms: int
 ) -> Outcome[JoinGroupResponse]:
-    """Handles a JoinGroup request from a member that uses the classic protocol. The member may list the partitions that
-    it still owns."""
+    """Handles a JoinGroup request from a member that uses the classic protocol. The request can list the partitions
+    that the member still owns."""
     request = joiner.request
     turn = ConsumerTurn(registry, group, now_ms)
     try:

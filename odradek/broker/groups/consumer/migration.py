@@ -162,7 +162,7 @@ def _convert_member(member: ClassicMember, classic: ClassicGroup, registry: Grou
 
 
 def _end_waiting(turn: ConsumerTurn, classic: ClassicGroup) -> None:
-    """Answers waiting JoinGroup and SyncGroup requests with REBALANCE_IN_PROGRESS, so that the members join again."""
+    """Answers waiting JoinGroup and SyncGroup requests with REBALANCE_IN_PROGRESS, so that the members rejoin."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
         if member.awaiting_join is not None:

@@ -39,7 +39,7 @@ def reconcile(
     member: ConsumerMember, goal: Goal, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
     """Returns the member as it is after this heartbeat, possibly unchanged. `owned` contains the partitions that the
-    member reports as owned, or is None if the request does not list them."""
+    member reports as owned or is None if the request does not list them."""
     match member.state:
         case MemberState.STABLE:
             if member.epoch != goal.epoch:

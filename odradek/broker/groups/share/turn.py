@@ -1,5 +1,5 @@
 """A decision about a share group, made in response to a request or a timer. This module also replays and loads share
-groups, and handles their timers."""
+groups and handles their timers."""
 
 from __future__ import annotations
 

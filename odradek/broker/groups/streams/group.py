@@ -106,7 +106,7 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
 
     @property
     def has_description(self) -> bool:
-        """True if a topology description is stored, or is being stored or removed."""
+        """True if a topology description is stored or is being stored or removed."""
         return self.metadata.described_topology_epoch != NO_TOPOLOGY_EPOCH
 
     def topics_of(self, member: StreamsMember) -> frozenset[str]:

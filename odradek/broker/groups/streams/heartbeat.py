@@ -212,7 +212,7 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
     if tells_endpoints:
         response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
     # If the member reports tasks other than those assigned to it, the response that assigned them may have been lost,
-    # so the assigned tasks are sent again. Kafka does not resend them.
+    # so the assigned tasks are resent. Kafka does not resend them.
     reports_others = beat.owned is not None and beat.owned != member.assigned.roles
     if request.member_epoch == JOIN_EPOCH or has_other_tasks or reports_others:
         roles = member.assigned.roles

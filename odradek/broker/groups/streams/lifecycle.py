@@ -34,7 +34,7 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
     """Starts the timers after loading. Members keep their epochs. Each member has one session timeout to send a
-    heartbeat, and one rebalance timeout to give up tasks."""
+    heartbeat and one rebalance timeout to give up tasks."""
     assert isinstance(group, StreamsGroup)
     turn = StreamsTurn(registry, group, now_ms)
     for member in group.members.values():
@@ -85,7 +85,7 @@ def creation_ended(
     registry: GroupRegistry, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
 ) -> Outcome[bool]:
     """Handles the result of an attempt to create internal topics. For a while, heartbeat responses report the failures,
-    and the broker does not try to create the failed topics again."""
+    and the broker does not retry creating the failed topics."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
         return Outcome(True)

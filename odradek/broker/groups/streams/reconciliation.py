@@ -63,7 +63,7 @@ def _add(found: dict[str, set[int]], *held: Tasks | Since) -> None:
 
 def reconcile(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None) -> StreamsMember:
     """Returns the member as it is after this heartbeat, possibly unchanged. `owned` contains the tasks that the member
-    reports, or is None if the request does not list them."""
+    reports or is None if the request does not list them."""
     match member.state:
         case StreamsMemberState.STABLE:
             return (

@@ -1,7 +1,7 @@
 """The topology of a Kafka Streams application, as members send it and as the group stores it (KIP-1071).
 
 A topology consists of subtopologies: parts of the application that exchange data only through topics. Each subtopology
-reads source topics and repartition topics, and keeps its state stores in changelog topics. Source:
+reads source topics and repartition topics and keeps its state stores in changelog topics. Source:
 docs/spec/streams-groups.md#s3.
 """
 

@@ -69,8 +69,8 @@ class _Member:
 
 
 class _Quota:
-    """The number of tasks that each member should have. When a member reaches the quota, the remaining tasks are
-    divided among the remaining members."""
+    """The target number of tasks per member. When a member reaches the quota, the remaining tasks are divided among the
+    remaining members."""
 
     __slots__ = ("_members", "_tasks", "each")
 
@@ -79,8 +79,7 @@ class _Quota:
         self._divide()
 
     def count(self, member_tasks: int) -> None:
-        """Updates the quota after a member has received a task. `member_tasks` is the number of tasks that the member
-        now has."""
+        """Updates the quota after a member has received a task. `member_tasks` is the member's new number of tasks."""
         if member_tasks == self.each:
             self._tasks -= member_tasks
             self._members -= 1
@@ -196,7 +195,7 @@ class _Assignment:
         self.active_quota = _Quota(active, len(group.members))
         self.task_quota = _Quota(active + replicas, len(group.members))
 
-    # The tasks that the members currently have.
+    # The members' current tasks.
 
     def read_members(self) -> Iterator[None]:
         group = self.group
