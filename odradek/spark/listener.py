@@ -102,7 +102,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
     @property
     def progress(self) -> list[SinkProgress]:
-        """The progress of every run that the listener has observed, keyed by run."""
+        """The progress of every run that the listener has observed."""
         return list(self._progress.values())
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -1,8 +1,8 @@
-"""Runs brokers for tests of Kafka clients, with fresh clusters in milliseconds, faults, holds, and a clock that the
+"""Runs brokers for testing Kafka clients, with clusters that start in milliseconds, faults, holds, and a clock that the
 test controls.
 
-This package is the interface for asyncio, and `odradek.testing.sync` is the blocking interface. docs/testing.md shows
-examples of both. The classes are imported on first use, so that the blocking interface does not load asyncio.
+This package is the asyncio interface, and `odradek.testing.sync` is the blocking one. docs/testing.md shows examples of
+both. The classes are imported on first use, so that the blocking interface does not load asyncio.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Extracts the addresses of brokers from responses to clients and checks whether an address reaches a listener."""
+"""Extracts broker addresses from responses to clients, and checks whether an address reaches a listener."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def addresses_in(answer: Buffer, api: ApiKey, version: int) -> list[Address]:
-    """Returns the addresses of brokers in a response, or an empty list if the response cannot be read. `answer` is the
-    frame without its length."""
+    """Returns the broker addresses in a response, or an empty list if the response cannot be read. `answer` is the
+    frame without its length prefix."""
     try:
         message = read_answer(api.value, version, answer, has_length=False).message
     except (MalformedMessage, ValueError, IndexError):
@@ -40,8 +40,8 @@ def _addresses(message: object) -> Iterator[Address]:
 
 
 async def is_same_place(address: Address, listener: Address) -> bool:
-    """Returns whether a connection to `address` reaches `listener`. The host of `listener` may be a wildcard, which
-    means every address of this machine."""
+    """Returns whether a connection to `address` reaches `listener`. The host of `listener` can be a wildcard, which
+    stands for every address of this machine."""
     (host, port), (listens, listens_at) = address, listener
     if port != listens_at or host == listens:
         return port == listens_at

@@ -1,10 +1,10 @@
-"""Controls Odradek from tests that use asyncio.
+"""Controls Odradek from asyncio tests.
 
     async with await Odradek.start() as odradek, await odradek.cluster() as kafka:
         await kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         await my_client(kafka.bootstrap)
 
-Each method calls the method with the same name in `odradek.testing.sync`, in a thread, so that the event loop is not
+Each method calls the method of the same name in `odradek.testing.sync` in a thread, so that the event loop is not
 blocked. If a call is cancelled, its thread continues until the broker responds.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from odradek.testing import sync
 from odradek.testing.sync import Json
 
-MAX_CALLS = 256  # maximum number of concurrent calls; any further call waits
+MAX_CALLS = 256  # maximum number of concurrent calls; further calls wait
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ class RunsInThreads(Protocol):
 
 
 class InThread(Generic[P, R]):
-    """Turns a method of the blocking interface into a coroutine function that runs the method in a thread."""
+    """Turns a method of the blocking interface into a coroutine function that runs it in a thread."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
@@ -56,8 +56,8 @@ async def run(threads: ThreadPoolExecutor, call: Callable[[], R]) -> R:
 class Odradek:
     """An Odradek process with its control interface. `host` and `port` are the address of the process's HTTP port.
 
-    Use `start` to run a new process, or the constructor to connect to a running one. At its end, an `async with`
-    statement stops a process that `start` created.
+    Use `start` to run a new process, or the constructor to connect to a running one. When an `async with` statement
+    exits, it stops a process created by `start`.
     """
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
@@ -67,7 +67,7 @@ class Odradek:
     @classmethod
     async def start(cls, **settings: str) -> Odradek:
         """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed when the
-        process ends. `settings` are settings of the broker. Raises RuntimeError if the process does not start."""
+        process exits. `settings` are broker settings. Raises RuntimeError if the process does not start."""
         plain = await asyncio.to_thread(sync.Odradek.start, **settings)
         started = cls(plain.host, plain.port)
         started.plain = plain
@@ -99,7 +99,7 @@ class Odradek:
 
     @property
     async def default(self) -> Cluster:
-        """The cluster that exists from the start of the process. This property returns an awaitable."""
+        """The cluster that exists when the process starts. This property returns an awaitable."""
         return Cluster(self.threads, await run(self.threads, lambda: self.plain.default))
 
     async def cluster(
@@ -116,7 +116,7 @@ class Odradek:
         users: Mapping[str, str] | None = None,
         seed: str | Path | Mapping[str, Json] | None = None,
     ) -> Cluster:
-        """Creates a fresh cluster, or a copy of the cluster `fork`. The arguments are the same as for
+        """Creates a fresh cluster, or a copy of the cluster `fork`. The arguments are those of
         `odradek.testing.sync.Odradek.cluster`."""
         source = None if fork is None else fork.plain
         make = partial(
@@ -136,10 +136,10 @@ class Odradek:
 
 
 class Cluster:
-    """A cluster that runs in an Odradek process. It has the attributes and methods of `odradek.testing.sync.Cluster`,
-    but its methods are coroutines.
+    """A cluster running in an Odradek process. It has the attributes and methods of `odradek.testing.sync.Cluster`, but
+    its methods are coroutines.
 
-    An `async with` statement deletes the cluster at its end. It raises `Unused` if a fault rule had no effect.
+    When an `async with` statement exits, it deletes the cluster and raises `Unused` if a fault rule had no effect.
     """
 
     def __init__(self, threads: ThreadPoolExecutor, plain: sync.Cluster) -> None:
@@ -199,7 +199,7 @@ class Cluster:
 
 
 class Clock:
-    """The clock of a cluster. Times are in milliseconds since the epoch."""
+    """A cluster's clock. Times are in milliseconds since the epoch."""
 
     def __init__(self, threads: ThreadPoolExecutor, plain: sync.Clock) -> None:
         self.plain = plain
@@ -207,7 +207,7 @@ class Clock:
 
     @property
     def now_ms(self) -> Awaitable[int]:
-        """The time of the cluster. This property returns an awaitable."""
+        """The cluster's time. This property returns an awaitable."""
         return run(self.threads, lambda: self.plain.now_ms)
 
     freeze = InThread(sync.Clock.freeze)

@@ -1,15 +1,15 @@
-"""Defines fixtures for pytest: `kafka` is a fresh cluster for each test, and `odradek` is the process in which all
-clusters run.
+"""Defines pytest fixtures: `kafka` is a fresh cluster for each test, and `odradek` is the process in which all clusters
+run.
 
     def test_a_commit_that_is_refused_is_repeated(kafka):
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         pay(kafka.bootstrap)
 
 pytest finds the fixtures through the package's entry point. The first test that needs the process starts it, and all
-workers of pytest-xdist share it. The report of a failed test ends with the last exchanges of its cluster.
+workers of pytest-xdist share it. A failed test's report ends with the last exchanges of its cluster.
 
-Every run of pytest imports this module if the package is installed, even if the run does not use Odradek. Therefore the
-module imports the rest of the package only on first use.
+If the package is installed, every pytest run imports this module, even if the run does not use Odradek. The module
+therefore imports the rest of the package only on first use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MARK = "kafka"  # name of the marker and of the fixture
 ASYNC_MARK = "async_kafka"
 FUNCTION = "function"  # scope of a fixture
 OPTION = "--odradek"
-CONTROL = "ODRADEK_CONTROL"  # environment variable equivalent to `--odradek`, for test runs in several languages
+CONTROL = "ODRADEK_CONTROL"  # environment variable equivalent to `--odradek`, for test runs that use several languages
 TOKEN = "ODRADEK_TOKEN"
 ADDRESS = "odradek_address"  # key of the shared process's address in pytest-xdist's `workerinput`
 MAX_EXCHANGES = 20  # maximum number of exchanges at the end of a report
@@ -46,8 +46,8 @@ Address = tuple[str, int]
 class SharedProcess:
     """Starts one Odradek process for all workers of pytest-xdist.
 
-    It listens on a socket in the main process of pytest. Each worker connects to the socket and receives the address of
-    the control interface as JSON. The first connection starts the Odradek process, which is stopped after the tests.
+    It listens on a socket in pytest's main process. Each worker connects to the socket and receives the control
+    interface's address as JSON. The first connection starts the Odradek process, which is stopped after the tests.
     """
 
     def __init__(self, start: Callable[[], Odradek]) -> None:
@@ -85,7 +85,7 @@ class SharedProcess:
 
 
 def shared_odradek(port: int) -> Odradek:
-    """Returns the Odradek process that all workers share, for the port of its `SharedProcess`. Raises RuntimeError if
+    """Returns the Odradek process that all workers share, given the port of its `SharedProcess`. Raises RuntimeError if
     the process did not start."""
     from odradek.testing.sync import Odradek
 
@@ -132,14 +132,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Sets up the cluster before the test's other function-scoped fixtures, so that it is torn down after them. A
-    consumer that is closed after its cluster was deleted waits for a coordinator that no longer exists. Without this
-    hook, every fixture that closes a consumer would have to depend on `kafka`."""
+    consumer closed after its cluster was deleted would wait for a coordinator that no longer exists. Without this hook,
+    every fixture that closes a consumer would have to depend on `kafka`."""
     names: list[str] = getattr(item, "fixturenames", [])
     if MARK not in names:
         return
     definitions: Mapping[str, Sequence[Any]] = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
     if not any(each.func.__module__ == __name__ for each in definitions[MARK]):
-        return  # the project has its own fixture `kafka`
+        return  # the project has its own `kafka` fixture
     ours = [name for name in (MARK, ASYNC_MARK) if name in names]
     others = [name for name in names if name not in ours]
     scopes = [definitions[name][-1].scope if name in definitions else None for name in others]
@@ -149,8 +149,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
-    """The process in which the clusters of this test session run. It is a new process, unless `--odradek` or the
-    environment variable ODRADEK_CONTROL gives the address of a running process."""
+    """The process in which this test session's clusters run. It is a new process, unless `--odradek` or the environment
+    variable ODRADEK_CONTROL gives the address of a running one."""
     from odradek.testing.sync import Odradek
 
     config = request.config
@@ -170,7 +170,7 @@ def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
 
 @pytest.fixture
 def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A fresh cluster for the test, which is deleted after the test. Its options come from the marker `kafka`, and from
+    """A fresh cluster for the test, which is deleted after the test. Its options come from the `kafka` marker and from
     an indirect parameter. If the test passed but a fault rule had no effect, the fixture fails the test."""
     from odradek.testing.sync import Refused, Unused
 
@@ -193,7 +193,7 @@ def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]
 
 @pytest.fixture
 def async_kafka(odradek: Odradek, kafka: Cluster) -> Iterator[Any]:
-    """The cluster of the fixture `kafka` as an `odradek.testing.Cluster`, whose methods are coroutines."""
+    """The `kafka` fixture's cluster as an `odradek.testing.Cluster`, whose methods are coroutines."""
     from concurrent.futures import ThreadPoolExecutor
 
     from odradek.testing.asynchronous import Cluster as AsyncCluster
@@ -219,8 +219,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def describe_cluster(cluster: Cluster) -> str:
-    """Describes the state of a cluster for the report of a failed test: the number of requests that wait at each hold,
-    the number of matches of each rule, and the last exchanges, oldest first."""
+    """Describes a cluster's state for a failed test's report: the number of requests waiting at each hold, the number
+    of matches of each rule, and the last exchanges, oldest first."""
     lines = [f"{waiting} requests or steps wait at hold {name}" for name, waiting in cluster.holds().items()]
     lines += [f"rule {each['name']}: {each['matched']} matched, {each['hits']} hits" for each in cluster.faults()]
     exchanges = cluster.requests()[-MAX_EXCHANGES:]
@@ -248,7 +248,7 @@ def shortened_json(value: Json) -> str:
 
 def errors_in(answer: Json) -> list[str]:
     """Returns the names of the error codes in a response, without duplicates. A code that Kafka does not define, which
-    a fault rule may produce, is returned as a number."""
+    a fault rule can produce, is returned as a number."""
     from odradek.protocol.errors import ErrorCode
 
     codes = {code.value: code.name for code in ErrorCode}

@@ -1,7 +1,7 @@
-"""A proxy in front of any Kafka broker, which records requests and responses like `odradek serve --record`.
+"""A proxy for any Kafka broker that records requests and responses like `odradek serve --record`.
 
 Clients keep using the proxy only if the broker advertises the proxy's address. If a response gives them another
-address, they bypass the proxy, and the address is noted in the recording. The proxy forwards bytes as they arrive, and
+address, they bypass the proxy and the address is noted in the recording. The proxy forwards bytes as they arrive and
 parses frames separately. It reads from each side no faster than it can write to the other side.
 """
 
@@ -33,8 +33,8 @@ CORRELATION_ID: Final = slice(4, 8)  # position of the correlation id in a reque
 class RecordingProxy:
     """A proxy that serves clients from `start` until `close`.
 
-    `port` is the port on which it listens, and `exchanges` is the number of requests so far. `bypassing_addresses`
-    lists the advertised addresses that do not belong to the proxy.
+    `port` is the port that it listens on, and `exchanges` is the number of requests so far. `bypassing_addresses` lists
+    the advertised addresses that do not belong to the proxy.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class RecordingProxy:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
     def earliest_arrival_us(self) -> int:
-        """Returns the earliest time at which the bytes that are being handled may have arrived. The result is the time
-        of the second-to-last tick, because all bytes that had arrived before then have already been handled."""
+        """Returns the earliest time at which the bytes being handled can have arrived. This is the time of the
+        second-to-last tick, because all bytes that arrived before it have been handled."""
         return min(self.now_us(), self._ticks_us[0])
 
     def add_entry(self, entry: RecordingEntry) -> None:
@@ -140,7 +140,8 @@ class RecordingProxy:
 
 
 class _ProxySide(asyncio.Protocol):
-    """One of the two connections that the proxy uses for a client. It writes the bytes that it receives to `other`."""
+    """One of the two connections that the proxy uses for each client. It writes the bytes that it receives to
+    `other`."""
 
     def __init__(self, proxy: RecordingProxy) -> None:
         self.proxy = proxy
@@ -252,7 +253,7 @@ class _ClientSide(_ProxySide):
 
     def record_response(self, frame: bytes) -> None:
         """Records a response. Responses arrive in the order of their requests, so an earlier request that is still
-        unanswered will never get a response."""
+        unanswered will never receive one."""
         while self.unanswered:
             request = self.unanswered.popleft()
             if request.correlation_id != frame[LENGTH_BYTES : 2 * LENGTH_BYTES] and not self.sends_tokens:
@@ -274,7 +275,7 @@ class _ClientSide(_ProxySide):
             return
 
     def record_written(self) -> None:
-        """Records which responses have been sent to the client completely."""
+        """Records which responses have been completely sent to the client."""
         if self.transport is not None and not self.transport.is_closing():
             if self.transport.get_write_buffer_size() == 0:
                 for exchange in self._unwritten:

@@ -5,7 +5,7 @@
         my_client(kafka.bootstrap)
 
 Each method makes one of the calls in `odradek/control_calls/table.py`, and returns when the broker has responded. If
-the broker refuses the call, the method raises `Refused` with the broker's message.
+the broker rejects the call, the method raises `Refused` with the broker's message.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ POLL_INTERVAL_S = 0.005
 
 
 class Refused(Exception):
-    """The broker refused a call.
+    """The broker rejected a call.
 
     status   the HTTP status
-    problem  the problem document; if access is denied, older brokers send a document that contains only `error`
+    problem  the problem document; if access is denied, older brokers send a document with only the field `error`
     detail   the broker's message
     """
 
@@ -49,7 +49,7 @@ class Refused(Exception):
 
 
 class Unmet(Exception):
-    """A condition did not become true in time. `facts` contains the actual state."""
+    """A condition did not become true in time. `facts` contains the state at the timeout."""
 
     def __init__(self, condition: Mapping[str, Json], facts: Mapping[str, Json]) -> None:
         super().__init__(f"the condition {dict(condition)} did not become true in time; the state is {dict(facts)}")
@@ -59,8 +59,8 @@ class Unmet(Exception):
 class Unused(Exception):
     """Fault rules had no effect, so the test did not produce the situation for which it was written.
 
-    rules   the names of these rules
-    unmade  the reason for each rule that matched requests but could not edit their responses
+    rules   the names of the rules
+    unmade  the reason for each rule that matched requests but could not edit their responses, keyed by name
     """
 
     def __init__(self, rules: Sequence[str], unmade: Mapping[str, str] | None = None) -> None:
@@ -75,8 +75,8 @@ class Unused(Exception):
 class Odradek:
     """An Odradek process with its control interface. `host` and `port` are the address of the process's HTTP port.
 
-    Use `start` to run a new process, or the constructor to connect to a running one. At its end, a `with` statement
-    stops a process that `start` created.
+    Use `start` to run a new process, or the constructor to connect to a running one. When a `with` statement exits, it
+    stops a process created by `start`.
     """
 
     def __init__(self, host: str, port: int, *, token: str | None = None, process: Process | None = None) -> None:
@@ -88,7 +88,7 @@ class Odradek:
     @classmethod
     def start(cls, **settings: str) -> Odradek:
         """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed when the
-        process ends. `settings` are settings of the broker. Raises RuntimeError if the process does not start."""
+        process exits. `settings` are broker settings. Raises RuntimeError if the process does not start."""
         process = Process(settings)
         return cls("127.0.0.1", process.ready["http_port"], process=process)
 
@@ -121,11 +121,11 @@ class Odradek:
         return response.status, answer
 
     def _ask(self, call: ControlCall, /, **values: Json) -> Json:
-        """Makes a call of the control interface with `values` as its fields. Returns the decoded response."""
+        """Makes a call to the control interface with `values` as its fields. Returns the decoded response."""
         return self.call(*call.request(values))[1]
 
     def stream(self, path: str) -> HTTPResponse:
-        """Sends a GET request to a path below /control/v1. Returns the response when its headers have arrived, so that
+        """Sends a GET request to a path below /control/v1. Returns the response once its headers have arrived, so that
         the caller can read the body as a stream. Raises Refused or OSError."""
         connection = HTTPConnection(self.host, self.port)
         connection.request("GET", BASE + path, headers={**self._headers, "Connection": "close"})
@@ -137,7 +137,7 @@ class Odradek:
 
     @property
     def default(self) -> Cluster:
-        """The cluster that exists from the start of the process."""
+        """The cluster that exists when the process starts."""
         return Cluster(self, "default", self._ask(table.SHOW))
 
     def cluster(
@@ -156,17 +156,17 @@ class Odradek:
     ) -> Cluster:
         """Creates a fresh cluster, or a copy of the cluster `fork`.
 
-        settings   settings of the brokers
+        settings   broker settings
         ttl_s      time in seconds after which the cluster is deleted, or None for no limit
-        nodes      the number of nodes, or a list of their ids
+        nodes      the number of nodes, or a list of node ids
         topics     topics to create, with their numbers of partitions
         preset     the name of a rare state in which the cluster starts, or a pair of its name and its parameters
-        emulate    a release of Kafka that the cluster emulates, such as "4.0"
+        emulate    the Kafka release that the cluster emulates, such as "4.0"
         listeners  ports, TLS and SASL settings of the listeners, such as `[{"protocol": "SASL_SSL", "port": 9093}]`;
                    see docs/testing.md
-        users      passwords by user name
-        seed       topics with records, groups with offsets, users and ACLs to create: an object, a string of JSON or
-                   YAML, or the path of a file with this content; see docs/seed.md
+        users      passwords, keyed by user name
+        seed       topics with records, groups with offsets, users and ACLs to create: an object, a JSON or YAML string,
+                   or the path of a JSON or YAML file; see docs/seed.md
         """
         facts = self._ask(
             table.CREATE,
@@ -191,14 +191,14 @@ def _sent(seed: str | Path | Mapping[str, Json] | None) -> Json:
 
 
 class Cluster:
-    """A cluster that runs in an Odradek process. A `with` statement deletes the cluster at its end. It raises `Unused`
-    if a fault rule had no effect.
+    """A cluster running in an Odradek process. When a `with` statement exits, it deletes the cluster and raises
+    `Unused` if a fault rule had no effect.
 
-    bootstrap            address of the first listener
-    listeners            the listeners by name, each with `name`, `protocol`, `bootstrap` and `mechanisms`
-    ca_certificate       PEM certificate of the CA that clients must trust; None if no certificate was created for
-                         this cluster
-    client_certificates  for each user, the key and certificate in PEM, if a listener requests client certificates
+    bootstrap            the first listener's address
+    listeners            the listeners, keyed by name, each with `name`, `protocol`, `bootstrap` and `mechanisms`
+    ca_certificate       PEM certificate of the CA that clients must trust; None if no certificate was created for this
+                         cluster
+    client_certificates  each user's PEM key and certificate, if a listener requests client certificates
     schema_registry      URL of the schema registry; None if the cluster has none
     """
 
@@ -226,11 +226,11 @@ class Cluster:
     def call(
         self, method: str, path: str, body: Json = None, *, also: frozenset[int] = frozenset()
     ) -> tuple[int, Json]:
-        """Sends a request to a path below the path of this cluster, like `Odradek.call`."""
+        """Like `Odradek.call`, but the path is relative to this cluster's path."""
         return self._odradek.call(method, f"/clusters/{self.id}{path}", body, also=also)
 
     def _ask(self, call: ControlCall, /, **values: Json) -> Json:
-        """Makes a call of the control interface for this cluster, with `values` as its fields. Returns the decoded
+        """Makes a call to the control interface for this cluster, with `values` as its fields. Returns the decoded
         response."""
         return self.call(*call.request(values))[1]
 
@@ -245,7 +245,7 @@ class Cluster:
         return rules
 
     def check_faults(self) -> None:
-        """Raises Unused if any fault rule matched no request, or could edit none of the responses. Rules with
+        """Raises Unused if any fault rule matched no requests or could not edit any of the responses. Rules with
         `"unused": "ok"` are not checked."""
         unused = [each for each in self.faults() if each.get("unused") != "ok" and not each["matched"] - each["unmade"]]
         if unused:
@@ -253,12 +253,12 @@ class Cluster:
             raise Unused([each["name"] for each in unused], unmade)
 
     def clear_faults(self, name: str | None = None) -> None:
-        """Removes the fault rule with this name, or all fault rules if `name` is None. Requests that wait at the holds
-        of a removed rule continue."""
+        """Removes the fault rule with this name, or all fault rules if `name` is None. Requests waiting at the holds of
+        a removed rule continue."""
         self._ask(table.CLEAR, name=name)
 
     def holds(self) -> dict[str, int]:
-        """Returns the number of requests that wait at each hold, by the name of the hold."""
+        """Returns the number of requests waiting at each hold, keyed by the hold's name."""
         return {each["name"]: each["waiting"] for each in self._ask(table.HOLDS)}
 
     def release(self, hold: str) -> int:
@@ -268,7 +268,7 @@ class Cluster:
 
     def wait(self, /, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
         """Waits until a condition is true, such as `wait(transaction="t", state="PrepareCommit")`. Returns the state
-        that fulfils the condition. Raises Unmet if the condition is still false after `timeout_s`."""
+        that satisfies the condition. Raises Unmet if the condition is still false after `timeout_s`."""
         request = table.WAIT.request({**condition, "timeout_ms": int(timeout_s * 1000)})
         status, facts = self.call(*request, also=frozenset({408}))
         if status == 408:
@@ -287,8 +287,7 @@ class Cluster:
         return self._rows(table.PARTITIONS)
 
     def transactions(self) -> list[Mapping[str, Json]]:
-        """Returns all transactional ids, each with its `state`, its producer, and the `partitions` of its
-        transaction."""
+        """Returns all transactional ids, each with its `state`, its producer, and its transaction's `partitions`."""
         return self._rows(table.TRANSACTIONS)
 
     def groups(self) -> list[Mapping[str, Json]]:
@@ -296,8 +295,8 @@ class Cluster:
         return self._rows(table.GROUPS)
 
     def share_partitions(self) -> list[Mapping[str, Json]]:
-        """Returns the share partitions with their `records` in flight. If no member fetches a partition, its records
-        come from the stored state instead of from memory."""
+        """Returns the share partitions with their `records` in flight. If no member is fetching from a partition, its
+        records come from the stored state instead of from memory."""
         return self._rows(table.SHARE_PARTITIONS)
 
     def producers(self) -> list[Mapping[str, Json]]:
@@ -328,17 +327,18 @@ class Cluster:
         return facts
 
     def presets(self) -> list[Mapping[str, Json]]:
-        """Returns the rare states that `preset` offers, with their parameters."""
+        """Returns the rare states that `preset` can create, with their parameters."""
         presets: list[Mapping[str, Json]] = self._ask(table.PRESETS)
         return presets
 
     def odd(self, seed: int | None = None, percent: Mapping[str, int] | None = None) -> Mapping[str, Json]:
-        """Makes the broker give rare but valid responses. With the same `seed`, the same oddities occur.
+        """Makes the broker send rare but valid responses. With the same `seed`, the same oddities occur.
 
         seed     0 stops the rare responses; None changes nothing
         percent  percentages that replace the default percentages of the named oddities
 
-        Returns `seed` and `oddities`, each with its `name`, its `percent`, and the number of times that it was `done`.
+        Returns `seed` and `oddities`, each with its `name`, its `percent`, and `done`, the number of times that it has
+        occurred.
         """
         if seed is None:
             answer: Mapping[str, Json] = self._ask(table.ODDITIES)
@@ -347,12 +347,11 @@ class Cluster:
         return answer
 
     def checkpoint(self, name: str) -> None:
-        """Saves the log and the clock of the cluster under this name, for `rewind`."""
+        """Saves the cluster's log and clock under this name, for `rewind`."""
         self._ask(table.CHECKPOINT, name=name)
 
     def rewind(self, name: str) -> None:
-        """Restores the state of the cluster at a checkpoint. All connections are closed, but the cluster keeps its
-        ports."""
+        """Restores the cluster's state at a checkpoint. All connections are closed, but the cluster keeps its ports."""
         self._ask(table.REWIND, name=name)
 
     def crash(self) -> None:
@@ -360,7 +359,8 @@ class Cluster:
         self._ask(table.CRASH)
 
     def restart(self, *, clean: bool = True) -> None:
-        """Restarts the broker on the same ports. If `clean` is False, the broker is killed instead of shut down."""
+        """Restarts the broker on the same ports. If `clean` is False, the broker is killed instead of being shut
+        down."""
         self._ask(table.RESTART, clean=clean)
 
     def nodes(self) -> list[Mapping[str, Json]]:
@@ -370,7 +370,7 @@ class Cluster:
 
     def stop_node(self, node: int, *, clean: bool = True) -> None:
         """Stops a node. If `clean` is set, other nodes become the leaders of its partitions first. Otherwise the node
-        is killed, and metadata lists it as alive for another 9 s on the cluster's clock."""
+        is killed, and metadata lists it as alive for another 9 s by the cluster's clock."""
         self._ask(table.STOP_NODE, node=node, clean=clean)
 
     def start_node(self, node: int) -> None:
@@ -387,7 +387,7 @@ class Cluster:
         self._ask(table.MOVE_LEADER, topic=topic, partition=partition, node=node)
 
     def put_in_rack(self, node: int, rack: str | None) -> None:
-        """Puts the node into a rack, or into no rack if `rack` is None. Leaders direct consumers in this rack to the
+        """Puts the node into a rack, or into no rack if `rack` is None. Leaders refer consumers in this rack to the
         node (KIP-392)."""
         self._ask(table.RACK, node=node, rack=rack)
 
@@ -396,10 +396,10 @@ class Cluster:
         self._ask(table.FOLLOWER, topic=topic, partition=partition, node=node, end=end)
 
     def truncate(self, topic: str, partition: int, offset: int, *, node: int | None = None) -> Mapping[str, Json]:
-        """Simulates an unclean leader election. Batches that are not completely below `offset` are lost, and a new
+        """Simulates an unclean leader election. Batches that do not lie entirely below `offset` are lost, and a new
         leader epoch begins. Returns the partition's offsets and its `leader_epoch`.
 
-        node  the new leader; None keeps the current leader
+        node  the new leader; None keeps the current one
         """
         facts: Mapping[str, Json] = self._ask(
             table.TRUNCATE, topic=topic, partition=partition, offset=offset, node=node
@@ -407,7 +407,7 @@ class Cluster:
         return facts
 
     def move_coordinator(self, kind: str, key: str, node: int) -> None:
-        """Makes a node the coordinator of a key. The node then loads its state from the log.
+        """Makes a node the coordinator of a key. The node then loads the key's state from the log.
 
         kind  `group`, `transaction` or `share`
         key   the id of the group, the transactional id, or `GROUP:TOPIC-ID:PARTITION`
@@ -440,8 +440,8 @@ class Cluster:
         Thread(target=copy, daemon=True).start()
 
     def lease(self, ttl_s: int | None) -> None:
-        """Deletes the cluster after `ttl_s` seconds, unless `lease` is called again before then. If `ttl_s` is None,
-        the cluster is never deleted automatically."""
+        """Has the cluster deleted after `ttl_s` seconds, unless `lease` is called again before then. If `ttl_s` is
+        None, the cluster is never deleted automatically."""
         self._ask(table.LEASE, ttl_s=ttl_s)
 
     def delete(self) -> None:
@@ -453,14 +453,14 @@ class Cluster:
 
 
 class Clock:
-    """The clock of a cluster. Times are in milliseconds since the epoch."""
+    """A cluster's clock. Times are in milliseconds since the epoch."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     @property
     def now_ms(self) -> int:
-        """The time of the cluster."""
+        """The cluster's time."""
         now_ms: int = self._cluster._ask(table.NOW)["now_ms"]
         return now_ms
 
@@ -469,21 +469,21 @@ class Clock:
         self._cluster._ask(table.CLOCK, how="freeze")
 
     def resume(self) -> None:
-        """Lets the clock run again after `freeze`."""
+        """Restarts the clock after `freeze`."""
         self._cluster._ask(table.CLOCK, how="resume")
 
     def advance(self, ms: int) -> None:
-        """Advances the clock by `ms` milliseconds. Returns once all work that has become due is done."""
+        """Advances the clock by `ms` milliseconds. Returns once all work that became due is done."""
         self._cluster._ask(table.CLOCK, how="advance", ms=ms)
 
     def set(self, now_ms: int) -> None:
-        """Sets the clock to the time `now_ms`. A later time has the same effect as `advance`; an earlier time does not
-        affect timers."""
+        """Sets the clock to `now_ms`. A later time has the same effect as `advance`; an earlier time does not affect
+        timers."""
         self._cluster._ask(table.CLOCK, how="set", ms=now_ms)
 
 
-# The program that the process runs. It ends when its standard input is closed, which happens regardless of how the
-# parent process ends. It then removes the temporary folder, because a parent that was killed cannot do so.
+# The program that the process runs. It exits when its standard input is closed, which happens no matter how the parent
+# process ends. It then removes the temporary folder, because a parent that was killed cannot do so.
 TETHERED = """
 import os, runpy, shutil, signal, sys, threading
 left = []
@@ -502,12 +502,12 @@ finally:
 
 
 class Process:
-    """A process that runs `odradek serve --control --ephemeral`. It ends together with the process that started it,
-    even if that process is killed. `ready` contains the addresses from the ready file."""
+    """A process that runs `odradek serve --control --ephemeral`. It exits when the process that started it exits, even
+    if that process is killed. `ready` contains the addresses from the ready file."""
 
     def __init__(self, settings: Mapping[str, str], record: Path | None = None) -> None:
         """Starts the process and waits until it is ready. If `record` is given, requests and responses are recorded to
-        this file. Raises RuntimeError, with the output of the process, if it does not start."""
+        this file. Raises RuntimeError with the process's output if it does not start."""
         self._folder = tempfile.TemporaryDirectory(prefix="odradek-testing-")
         ready = Path(self._folder.name) / "ready.json"
         words = [sys.executable, "-c", TETHERED, self._folder.name]
@@ -522,7 +522,7 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C in a terminal must end only the tests. `stop` then ends the broker.
+                # Ctrl-C in a terminal must stop only the tests; `stop` then stops the broker.
                 process_group=GROUP_OF_ITS_OWN,
                 creationflags=GROUP_FLAGS,
             )
@@ -537,7 +537,7 @@ class Process:
 
     def stop(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()  # `watch` notices this on every system; Windows has no SIGTERM
+        self._process.stdin.close()  # `watch` notices that the input is closed on every system; Windows has no SIGTERM
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

@@ -1,5 +1,4 @@
-"""Judges Kafka clients: finds the rules of the protocol that a client breaks, and the exchanges that prove it.
+"""Judges Kafka clients by finding the protocol rules that a client breaks and the exchanges that prove it.
 
-Judging uses no clock, files or sockets. Its input is recorded exchanges, and its output is verdicts. docs/judge.md is
-the user's guide.
+Judging turns recorded exchanges into verdicts, without a clock, files or sockets. docs/judge.md is the user's guide.
 """

@@ -1,5 +1,5 @@
-"""Recognises connections between brokers. A recording that was made in front of Apache Kafka contains connections
-between brokers, which are not judged."""
+"""Recognises connections between brokers. A recording made in front of Apache Kafka contains connections between
+brokers, which are not judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.testing.judge.exchanges import Connection, Exchange
 
 BATCHED_ADD_PARTITIONS: Final = 4  # only brokers send AddPartitionsToTxn in this version or later
-# APIs that only brokers use. APIs such as DescribeQuorum are missing, because tools use them too.
+# APIs that only brokers use. DescribeQuorum and similar APIs are not listed, because tools use them too.
 BROKER_APIS: Final = frozenset(
     {
         ApiKey.LEADER_AND_ISR,
@@ -41,7 +41,7 @@ GREETINGS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey
 
 def note_sender(connection: Connection, exchange: Exchange) -> None:
     """Records any evidence in a request that the sender is a broker. WriteTxnMarkers is evidence only if the connection
-    carries nothing else, because an admin client that aborts a transaction sends it too."""
+    carries nothing else, because an admin client also sends it to abort a transaction."""
     api = exchange.api
     if api is ApiKey.WRITE_TXN_MARKERS:
         connection.sends_markers = True

@@ -1,5 +1,5 @@
-"""Defines the exchanges that the rules examine. An exchange is a decoded request with its times, its response and its
-outcome."""
+"""Defines the exchanges that the rules examine. An exchange consists of a decoded request with its times, its response
+and its outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek.protocol.primitives import records_size
 from odradek.protocol.struct import Message, RecordChunks
 from odradek.testing.judge.topics import Topic, Topics
 
-GRACE_US: Final = 50_000  # a client is assumed to have read a response after this time
+GRACE_US: Final = 50_000  # time after which a client is assumed to have read a response
 UNKNOWN: Final = "unknown"
 
 
@@ -27,18 +27,19 @@ class AnswerStatus(Enum):
 
     WAITING = "is not answered yet"
     ANSWERED = "was answered"
-    UNANSWERED = "got no answer"  # because of acks=0, or because a fault dropped the response
+    UNANSWERED = "got no answer"  # with acks=0, or if a fault dropped the response
     HUNG_UP = "was answered by closing the connection"
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A connection of a client.
+    """A client's connection.
 
     is_pipelined  whether the client ever sent a request before the response to the previous request
     first_us      arrival time of the first request
     last_us       arrival time of the last request
-    shows_broker  like `sends_markers` and `sends_others`, evidence that the sender is a broker; see `brokers.py`
+    shows_broker  whether a request has proved that the sender is a broker. `sends_markers` and `sends_others` are
+                  evidence too; see `brokers.py`.
     """
 
     number: int
@@ -62,13 +63,13 @@ class Connection:
 
     @property
     def is_of_broker(self) -> bool:
-        """True if the connection belongs to a broker of the cluster rather than a client."""
+        """True if the connection comes from one of the cluster's brokers rather than a client."""
         return self.shows_broker or (self.sends_markers and not self.sends_others)
 
     @property
     def similarity(self) -> tuple[str, str, str, str | None]:
-        """A key for connections that may belong to one client. Two connections with equal keys need not belong to one
-        client, so equal keys alone never prove that a client broke a rule."""
+        """A key shared by connections that may belong to the same client. Equal keys alone never prove that a client
+        broke a rule, because two connections with equal keys need not belong to the same client."""
         return self.host, self.software, self.software_version, self.client_id
 
 
@@ -76,11 +77,10 @@ class Connection:
 class Batch:
     """A batch in a Produce request.
 
-    is_sound   whether its CRC and its length are correct
+    is_sound   whether its CRC and length are correct
     is_alone   whether it is the request's only batch for the partition
-    continues  whether its sequence may continue the sequence of another topic, because the client knows only the name
-               of a topic that was deleted and created again, or because it is unknown which requests were for this
-               topic
+    continues  whether its sequence may continue another topic's sequence, because the client knows only the name of a
+               topic that was deleted and created again, or because it is unknown which requests were for this topic
     content    checksum of its records as sent, without the header; None if the recording does not contain the records
     """
 
@@ -102,8 +102,8 @@ class Exchange:
     """A request and its response.
 
     request        the decoded request; None if it is masked or cannot be read
-    unreadable     the reason why the request cannot be read
-    earliest_us    the earliest time at which the client may have sent the request
+    unreadable     the reason that the request cannot be read
+    earliest_us    the earliest time at which the client can have sent the request
     lacks_records  whether the recording left out the records, after checking the CRCs of their batches
     is_behind      whether the request was sent before the response to the previous request
     is_unsure      whether it is unknown if the request was sent before the response to the previous request
@@ -132,8 +132,8 @@ class Exchange:
     _topics_by_key: dict[str | bytes, Topic] = field(default_factory=dict)
 
     def topic(self, name: str | None, topic_id: bytes) -> Topic:
-        """Returns the topic with this name, or with this id if `name` is empty. All calls for one exchange return the
-        same topic, even if the topic is deleted in the meantime."""
+        """Returns the topic with this name, or with this id if `name` is empty. Within one exchange, every call returns
+        the same topic, even if the topic is deleted in the meantime."""
         key = name or topic_id
         found = self._topics_by_key.get(key)
         if found is None:
@@ -154,8 +154,8 @@ class Exchange:
 
     @property
     def batches(self) -> list[Batch]:
-        """The first batch of each partition in a Produce request, without the partitions whose batches cannot be
-        parsed. Empty for a request of another API."""
+        """The first batch of each partition in a Produce request, except for partitions whose batches cannot be parsed.
+        Empty for requests of other APIs."""
         if self._batches is None:
             self._batches = _batches(self, self.request) if isinstance(self.request, ProduceRequest) else []
         return self._batches
@@ -184,8 +184,8 @@ def _batches(exchange: Exchange, request: ProduceRequest) -> list[Batch]:
 
 
 def forget_records(message: Message | None) -> None:
-    """Replaces the records in a message with a view of shared zeros. The replacement saves memory, because exchanges
-    are kept for longer than their records are needed."""
+    """Replaces the records in a message with a view of shared zeros. This saves memory, because exchanges are kept
+    longer than their records are needed."""
     if isinstance(message, ProduceRequest):
         for topic in message.topic_data:
             for partition in topic.partition_data:
@@ -197,7 +197,7 @@ def forget_records(message: Message | None) -> None:
 
 
 def _zeros(records: RecordChunks | None) -> memoryview | None:
-    """Returns a view of zeros that is as long as the records."""
+    """Returns a view of zeros with the length of the records."""
     if records is None:
         return None
     size = records_size(records)
@@ -212,7 +212,7 @@ _shared_zeros: Final = [memoryview(b"")]
 def knows_response(request: Exchange, answered: Exchange) -> bool:
     """Returns whether the client must have known the response to `answered` when it sent `request`.
 
-    Returns False if the response to `answered` was not written completely, or if its connection was closed shortly
+    Returns False if the response to `answered` was not written completely or its connection was closed shortly
     afterwards.
     """
     written_us, closed_us = answered.written_us, answered.connection.closed_us

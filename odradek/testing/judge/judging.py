@@ -1,4 +1,4 @@
-"""Converts the entries of a recording into exchanges and passes the exchanges to the functions of the rules."""
+"""Converts a recording's entries into exchanges, and passes these to the rules' functions."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class JudgedRecording:
     """One pass over a recording.
 
     exchanges             number of exchanges so far
-    bypassing_addresses   addresses that clients received, and that do not belong to the recording proxy
-    is_of_bootstrap_only  whether the clients have sent only the requests that they send to any broker before they
-                          connect to leaders and coordinators
+    bypassing_addresses   addresses that clients received and that do not belong to the recording proxy
+    is_of_bootstrap_only  whether the clients have sent only requests of the kind that they send to any broker before
+                          connecting to leaders and coordinators
     """
 
     def __init__(self, pipelined_connections: set[int]) -> None:
@@ -62,7 +62,7 @@ class JudgedRecording:
         self.is_of_bootstrap_only = True
         self._pipelined = pipelined_connections
         self._connections: dict[int, Connection] = {}
-        self._open: dict[int, Exchange] = {}  # exchanges by number, until the response was written
+        self._open: dict[int, Exchange] = {}  # exchanges whose response has not been written, keyed by number
         self._all_sent = [function for family in FAMILIES for function in family.on_every_request]
         self._all_answered = [function for family in FAMILIES for function in family.on_every_response]
         self._sent: dict[ApiKey, list[RuleFunction]] = {}
@@ -110,7 +110,7 @@ class JudgedRecording:
 
     def _received(self, entry: RecordingEntry) -> None:
         connection = self._connections.get(entry.connection)
-        if connection is None:  # the recording began after the connection was opened
+        if connection is None:  # the recording started after the connection was opened
             is_pipelined = entry.connection in self._pipelined
             connection = self._connections[entry.connection] = Connection(
                 entry.connection, is_pipelined=is_pipelined, requests=1
@@ -210,7 +210,7 @@ def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
 
 
 def judge(entries: Callable[[], Iterable[RecordingEntry]]) -> JudgedRecording:
-    """Judges a recording. `entries` is called twice, and must return all entries from the beginning each time."""
+    """Judges a recording. `entries` is called twice and must return all the entries from the beginning each time."""
     judged = JudgedRecording(pipelined(entries()))
     for entry in entries():
         judged.add_entry(entry)

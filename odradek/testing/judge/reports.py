@@ -12,15 +12,15 @@ from odradek.testing.judge.exchanges import Exchange
 from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, RuleVerdict, Software, counts_against
 
-# The attributes in JUnit XML that count elements, with the names of the counted elements.
+# The JUnit XML attributes that count elements, with the names of the elements that they count.
 COUNTED_ELEMENTS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
 def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: bool = False) -> Iterator[str]:
-    """Yields the lines of a report for a terminal. For each software, there is one line for each rule that was
-    exercised, and one line that lists the other rules.
+    """Yields the lines of a report for a terminal. For each client software, there is one line per exercised rule, and
+    one line that lists the other rules.
 
-    ignored     the reasons for ignoring rules, by rule
+    ignored     the reasons for ignoring rules, keyed by rule
     everything  whether to yield a line for every rule
     """
     for software in found:
@@ -64,7 +64,7 @@ def _exchange_line(exchange: Exchange) -> str:
 
 
 def table() -> Iterator[str]:
-    """Yields the lines of a table of all rules, for `--dryrun`."""
+    """Yields the lines of the table of all rules that `--dryrun` prints."""
     for rule in RULES.values():
         yield f"{rule.id:7} {rule.level.value}  {rule.text} [{rule.clause}]"
         yield f"           {f'decided by {rule.when}' if rule.needs is None else f'needs {rule.needs}'}"
@@ -77,12 +77,12 @@ def as_json(found: Iterable[Software], ignored: Mapping[str, str]) -> str:
 def junit(
     found: Iterable[Software], ignored: Mapping[str, str], *, failure: str = "", took_s: float = 0.0, strict: bool
 ) -> str:
-    """Formats a JUnit report. It contains a suite for each software, with a test case for each rule, and a test case
-    for the judged command. A broken MUST rule is a failure; a broken SHOULD rule is a failure only if `strict` is set.
+    """Formats a JUnit report. It contains a suite for each client software, with a test case for each rule, and a test
+    case for the judged command. A broken MUST rule is a failure; a broken SHOULD rule is a failure only if `strict` is
+    set.
 
-    failure  reason why the command failed, which is reported as an error
-    took_s   duration of the command. The duration of a suite is the time from the software's first request to its last
-             request.
+    failure  the reason that the command failed, which is reported as an error
+    took_s   the command's duration. A suite's duration is the time from the software's first request to its last.
     """
     suites = []
     for software in found:
@@ -114,8 +114,8 @@ def _counts(cases: list[str], took_s: float) -> str:
 
 
 def _case(software: Software, verdict: RuleVerdict, ignored: Mapping[str, str], *, strict: bool) -> str:
-    """Formats the test case for a rule. Its time is always 0, because judging a rule takes no measurable time, but
-    readers of JUnit XML require the attribute."""
+    """Formats the test case for a rule. Its time is always 0: judging a rule takes no measurable time, but programs
+    that read JUnit XML require the attribute."""
     rule = verdict.rule
     head = f'<testcase classname={quoteattr(software.title)} name={quoteattr(f"{rule.id} {rule.text}")} time="0.000">'
     body = ""

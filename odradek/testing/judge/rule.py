@@ -1,4 +1,4 @@
-"""Defines the classes of rules, and of families of rules with the functions that decide them."""
+"""Defines the classes for rules, and for families of rules with the functions that decide them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Level(Enum):
     """The severity of a violation. LOSS marks a MUST rule whose violation loses records that the application believes
-    to be stored, or hides that they were lost."""
+    to be stored, or hides their loss."""
 
     LOSS = "L"
     MUST = "M"
@@ -29,11 +29,11 @@ L, M, S, I = Level.LOSS, Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolRule:
-    """A rule of the protocol for clients. docs/spec/client-rules.md contains its reason and its source, in the row to
-    which `clause` links.
+    """A protocol rule for clients. docs/spec/client-rules.md gives its reason and its source in the row that `clause`
+    links to.
 
     when   the event that allows a decision
-    needs  a requirement of the decision besides traffic; None if traffic is enough
+    needs  anything besides traffic that is needed to decide the rule; None if traffic is enough
     """
 
     id: str

@@ -1,7 +1,7 @@
-"""Stores the state that rules keep between exchanges, and the results of the rules.
+"""Stores the state that rules keep between exchanges, and the rules' results.
 
-State is looked up by its type and a key. Keys are connections, producer ids and epochs, transactional ids, members, and
-sessions. For each type, the MAX_STATES most recently used states are kept.
+State is looked up by its type and a key, such as a connection, a producer id and epoch, a transactional id, a member or
+a session. For each type, the MAX_STATES most recently used states are kept.
 
 Results are stored for the connection of the judged request. Connections that use the same producer id and epoch, member
 id, or telemetry client instance id are treated as one client. The MAX_STATES most recently used ids are kept.
@@ -27,8 +27,8 @@ MAX_PROOF_EXCHANGES: Final = 4  # maximum number of exchanges in the proof of a 
 class Finding:
     """The first violation of a rule.
 
-    proof  earlier exchanges, followed by the exchange that breaks the rule; empty if the application reported the
-           violation, and the traffic does not show it
+    proof  earlier exchanges, followed by the exchange that breaks the rule; empty if the application reported a
+           violation that the traffic does not show
     """
 
     why: str
@@ -69,14 +69,14 @@ class Client:
 
 
 class Scene:
-    """The state and the results of one judged recording."""
+    """The state and results of one judged recording."""
 
     def __init__(self) -> None:
         self.now_us = 0
         self.topics = Topics()
         self._states: dict[type, OrderedDict[Hashable, object]] = {}
         self._earlier_connection: dict[int, int] = {}  # for each connection, an earlier connection of the same client
-        self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # for each id, a connection that used it
+        self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # for each id, a connection that has used it
         self._connections: dict[int, Connection] = {}
         self._tallies: dict[int, dict[str, Tally]] = {}
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
@@ -123,8 +123,8 @@ class Scene:
             self.record_broken(rule, exchange, why, *before)
 
     def run_later(self, delay_us: int, action: Callable[[], None]) -> None:
-        """Runs `action` before the first event that is at least `delay_us` later. The action never runs if the
-        recording ends earlier."""
+        """Runs `action` before the first event that occurs at least `delay_us` later. The action never runs if the
+        recording ends before that."""
         self._action_count += 1
         heapq.heappush(self._actions, (self.now_us + delay_us, self._action_count, action))
 
@@ -135,7 +135,7 @@ class Scene:
         self.now_us = now_us
 
     def join(self, connection: Connection, *id_: Hashable) -> None:
-        """Records that the connection uses this id. All connections that use the same id belong to one client."""
+        """Records that the connection uses this id. All connections that use the same id are treated as one client."""
         seen_at = self._seen_at
         other = seen_at.setdefault(id_, connection.number)
         seen_at.move_to_end(id_)
@@ -161,8 +161,7 @@ class Scene:
         return tally
 
     def clients(self) -> list[Client]:
-        """Returns all clients whose requests were judged, in the order of their first connections. Leaves out
-        brokers."""
+        """Returns all clients whose requests were judged, in the order of their first connections. Excludes brokers."""
         found: dict[int, Client] = {}
         for number, tallies in sorted(self._tallies.items()):
             connection = self._connections[number]

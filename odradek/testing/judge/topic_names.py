@@ -14,8 +14,8 @@ from odradek.testing.judge.topics import Topics
 
 
 def note_topics(exchange: Exchange, topics: Topics) -> None:
-    """Records which topic names and ids belong together according to a response, and which topics it confirms as
-    deleted."""
+    """Records which topic names and ids belong together according to a response, and which topics the response confirms
+    as deleted."""
     if isinstance(exchange.request, DeleteTopicsRequest) and isinstance(exchange.answer, DeleteTopicsResponse):
         for each in exchange.answer.responses:
             if not each.error_code:

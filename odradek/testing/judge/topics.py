@@ -1,7 +1,6 @@
-"""Identifies topics in requests. Requests of older versions contain a topic's name, and requests of newer versions
-contain its id.
+"""Identifies topics in requests. Older request versions contain a topic's name, and newer ones its id.
 
-Rules store a `Topic` instead of a name or an id, so that a client may change between names and ids at any time.
+Rules store a `Topic` instead of a name or an id, so that a client can switch between names and ids at any time.
 Responses show which id belongs to which name. A topic that was deleted and created again is a different `Topic`.
 """
 
@@ -26,8 +25,8 @@ class Topic:
     topic_id    zero until its id is seen
     is_later    whether an earlier topic of this name was deleted. A producer that knows only names may then continue
                 the earlier topic's sequences.
-    is_joined   whether requests used its name and its id before a response showed that they belong together. The order
-                of these requests is then unknown.
+    is_joined   whether requests used both its name and its id before a response showed that they belong together. The
+                order of these requests is then unknown.
     is_deleted  whether a response confirmed its deletion. A later response that still lists the topic is stale.
     """
 
@@ -42,21 +41,21 @@ class Topic:
 
 
 class Topics:
-    """The topics in requests, and the names and ids of other topics in responses. Each map keeps at most `most`
-    entries, and drops the entry that was used least recently."""
+    """The topics in requests, and the names and ids of other topics in responses. Each map keeps at most `most` entries
+    and drops the least recently used one."""
 
     def __init__(self, most: int = MAX_TOPICS) -> None:
         self._most = most
         self._by_name: OrderedDict[str, Topic] = OrderedDict()
         self._by_id: OrderedDict[bytes, Topic] = OrderedDict()
-        self._deleted: OrderedDict[str, None] = OrderedDict()  # names of deleted topics that requests have contained
+        self._deleted: OrderedDict[str, None] = OrderedDict()  # names of deleted topics that have occurred in requests
         # These maps are separate from the maps above, because one response may list all topics of a cluster, which
         # would displace the topics that clients use.
         self._name_of_id: OrderedDict[bytes, str] = OrderedDict()
         self._id_of_name: OrderedDict[str, bytes] = OrderedDict()
 
     def find(self, name: str | None, topic_id: bytes) -> Topic:
-        """Returns the topic of a request by its name, or by its id if `name` is empty. Creates the `Topic` on first
+        """Returns a request's topic, found by its name, or by its id if `name` is empty. Creates the `Topic` on first
         use."""
         if name:
             topic = _used(self._by_name, name)
@@ -73,7 +72,7 @@ class Topics:
         return self._by_id[topic_id]
 
     def name_of(self, topic_id: bytes) -> str:
-        """Returns the name that a response gave for a topic id, or "" if no response gave one."""
+        """Returns the name that a response gave for a topic id, or "" if no response has given one."""
         topic = self._by_id.get(topic_id)
         return self._name_of_id.get(topic_id, "") if topic is None else topic.name
 
@@ -106,7 +105,8 @@ class Topics:
             self._put(self._by_name, name, identified)
 
     def delete(self, name: str) -> None:
-        """Records that the topic with this name was deleted. Later requests with this name refer to another topic."""
+        """Records that the topic with this name was deleted. Later requests with this name refer to a different
+        topic."""
         topic = self._by_name.pop(name, None)
         if topic is not None:
             topic.is_deleted = True

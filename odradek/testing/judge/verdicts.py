@@ -1,5 +1,5 @@
-"""Combines the results of clients into verdicts: for each client software, whether it kept each rule, and the proof of
-each violation."""
+"""Combines the clients' results into verdicts, which state for each client software whether it kept each rule, and
+prove each violation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from odradek.testing.judge.scene import Client, Tally
 KEPT, BROKEN, NOT_EXERCISED, UNDECIDED = "kept", "broken", "not exercised", "not decided"
 Json: TypeAlias = "str | int | bool | list[Json] | dict[str, Json] | None"
 ALWAYS_COUNT: Final = frozenset({Level.LOSS, Level.MUST})
-MAX_SHOWN_ELEMENTS: Final = 40  # maximum number of elements of a list that a proof shows
+MAX_SHOWN_ELEMENTS: Final = 40  # maximum number of list elements shown in a proof
 
 
 @dataclass(slots=True)
 class RuleVerdict:
-    """The verdict on one rule. `why` and `proof` describe the first violation of the rule."""
+    """The verdict on one rule. `why` and `proof` describe the rule's first violation."""
 
     rule: ProtocolRule
     verdict: str
@@ -48,8 +48,8 @@ class RuleVerdict:
 
 @dataclass(slots=True)
 class Software:
-    """Clients that report the same software name and version. `began_us` and `ended_us` are the times of the first and
-    the last request of these clients."""
+    """Clients that report the same software name and version. `began_us` and `ended_us` are the times of these clients'
+    first and last requests."""
 
     name: str
     version: str
@@ -84,7 +84,7 @@ class Software:
 
 
 def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Software]:
-    """Combines the results of clients by software. If `only` is given, includes only the rules whose ids begin with one
+    """Combines the clients' results for each software. If `only` is given, includes only rules whose ids begin with one
     of its prefixes."""
     prefixes = tuple(only)
     found: dict[tuple[str, ...], Software] = {}
@@ -119,7 +119,7 @@ def _verdict(rule: ProtocolRule, tally: Tally | None) -> RuleVerdict:
 
 
 def counts_against(verdict: RuleVerdict, *, strict: bool) -> bool:
-    """Returns whether the rule was broken and its level makes the command fail."""
+    """Returns whether the rule was broken and is of a level that makes the command fail."""
     levels = {*ALWAYS_COUNT, Level.SHOULD} if strict else ALWAYS_COUNT
     return verdict.verdict == BROKEN and verdict.rule.level in levels
 

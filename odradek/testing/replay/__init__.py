@@ -1,1 +1,1 @@
-"""Replays recordings: translates the ids in requests to the ids of the live broker, and compares the responses."""
+"""Replays recordings: translates the ids in requests to the live broker's ids, and compares the responses."""

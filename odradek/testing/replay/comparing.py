@@ -1,6 +1,6 @@
 """Compares a live response with the recorded response to the same request, field by field.
 
-Values that the protocol does not determine are not compared. They include times, addresses, the wording of error
+Values that the protocol does not determine are not compared. These include times, addresses, the wording of error
 messages, the order of lists whose elements have a key, and how many of the available records a Fetch returns. Ids may
 differ too, but a recorded id must always correspond to the same live id.
 """
@@ -23,7 +23,7 @@ OPEN: Final = frozenset(
         *("ThrottleTimeMs", "LogAppendTimeMs", "TransactionStartTimeMs", "AcquisitionLockTimeoutMs"),  # times
         *("Host", "Port", "ClientHost", "Rack"),  # addresses
         *("FinalizedFeaturesEpoch",),  # an offset in the broker's own metadata log
-        *("UsableBytes", "TotalBytes", "Size"),  # sizes of disks and replicas
+        *("UsableBytes", "TotalBytes", "Size"),  # disk and replica sizes
     }
 )
 WORDS: Final = frozenset({"ErrorMessage", "BatchIndexErrorMessage"})
@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass(slots=True)
 class ComparedAnswers:
-    """The result of comparing two responses. Each set contains the error codes of one of the two responses."""
+    """The result of comparing two responses. Each set contains one response's error codes."""
 
     differences: list[Difference]
     recorded_errors: set[int]
@@ -62,7 +62,7 @@ def compare(recorded: Message, live: Message, version: int, ids: IdMap) -> Compa
 
 
 def errors_of(message: Message, version: int) -> set[int]:
-    """Returns all error codes of a response, including 0."""
+    """Returns all error codes in a response, including 0."""
     schema = load(type(message).__module__.rpartition(".")[2])
     return set(_errors(message, schema.fields, schema, version))
 
@@ -164,8 +164,8 @@ def _joined(records: Any) -> bytes:
 
 
 def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Difference]:
-    """Compares the records of two responses. Different numbers of records are not a difference, unless only one of the
-    responses contains records."""
+    """Compares the records of two responses. It is not a difference if the numbers of records differ, unless one of the
+    responses contains no records."""
     try:
         recorded, live = _by_offset(one, ids), _by_offset(other, None)
     except MalformedMessage as error:
@@ -180,7 +180,7 @@ def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Diffe
 
 
 def _by_offset(data: bytes, ids: IdMap | None) -> dict[int, tuple[Any, ...]]:
-    """Returns each record, with the producer fields of its batch, by offset. Leaves out the timestamps that the broker
+    """Returns each record with its batch's producer fields, keyed by offset. Leaves out the timestamps that the broker
     sets, in markers and in topics with LogAppendTime."""
     found: dict[int, tuple[Any, ...]] = {}
     for position, header in batches(data):

@@ -8,8 +8,8 @@ from typing import Final
 from odradek.protocol.api_keys import ApiKey as Api
 
 LOG, GROUPS, OFFSETS, TOPICS, TRANSACTIONS, SHARES = "log", "groups", "offsets", "topics", "transactions", "shares"
-# For each API, the state on which its response depends, and the state that its request changes. The response of any
-# other API does not depend on concurrent requests.
+# For each API, the state that its response depends on and the state that its request changes. Responses of other APIs
+# do not depend on concurrent requests.
 READS_AND_WRITES: Final[dict[Api, tuple[frozenset[str], frozenset[str]]]] = {
     api: (frozenset(reads), frozenset(writes))
     for apis, reads, writes in (
@@ -37,7 +37,7 @@ NOTHING: Final[tuple[frozenset[str], frozenset[str]]] = (frozenset(), frozenset(
 
 
 class RequestsInFlight:
-    """The exchanges of a recording that are in progress, by number."""
+    """A recording's exchanges that are in progress, keyed by number."""
 
     def __init__(self) -> None:
         self._apis: dict[int, Api] = {}

@@ -1,4 +1,4 @@
-"""Maps the ids in a recording to the ids of the live broker and translates requests accordingly."""
+"""Maps the ids in a recording to the live broker's ids and translates requests accordingly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import ZERO_UUID, Message, Struct
 
-# The kind of id in each field, by Kafka's field name. Ids of different kinds are mapped separately.
+# The kind of id in each field, keyed by Kafka's field name. Different kinds of ids are mapped separately.
 KINDS: Final = {
     **dict.fromkeys(("TopicId",), "topic"),
     **dict.fromkeys(("ProducerId", "OngoingTxnProducerId"), "producer"),
@@ -39,8 +39,8 @@ class IdMap:
         self._recorded: dict[str, dict[Hashable, Hashable]] = {}
 
     def agree(self, kind: str, recorded: Hashable, live: Hashable) -> bool:
-        """Returns whether the two ids correspond. If neither id was seen before, records that they correspond. Several
-        recorded nodes may correspond to one live node."""
+        """Returns whether the two ids correspond. If neither id has been seen before, records that they correspond.
+        Several recorded nodes can correspond to one live node."""
         if kind == "node":
             return self._live.setdefault(kind, {-1: -1}).setdefault(recorded, live) == live
         no_ids = {NO_PRODUCER} if kind == "producer" else NO_IDS
@@ -55,7 +55,7 @@ class IdMap:
         return self._live.get(kind, {}).get(recorded, recorded)
 
     def translate(self, request: Message, version: int) -> bool:
-        """Replaces the ids in a request with live ids, in place. Returns whether the request has changed."""
+        """Replaces the ids in a request with live ids, in place. Returns whether the request was changed."""
         schema = load(type(request).__module__.rpartition(".")[2])
         return self._translate(request, schema.fields, schema, version)
 

@@ -1,12 +1,11 @@
 """Replays a recording against a live broker.
 
-A request is sent once all responses that preceded it in the recording have arrived, which preserves the order of the
-recording. The pauses are also preserved, unless they are disabled. If the live broker refuses a request with a
-temporary error such as NOT_COORDINATOR, the player repeats the request, as any client would.
+A request is sent once all responses that preceded it in the recording have arrived, which preserves the recording's
+order. Pauses are also preserved unless they are disabled. If the live broker rejects a request with a temporary error
+such as NOT_COORDINATOR, the player retries the request, as any client would.
 
-A request that was refused with a temporary error in the recording is not sent. If the recording contains calls of the
-control interface and the player repeats them, the request is sent nevertheless, because a fault rule may have caused
-the error.
+A request that was rejected with a temporary error in the recording is not sent. It is sent, however, if the recording
+contains calls to the control interface and the player repeats them, because a fault rule may have caused the error.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from odradek.testing.replay.ids import IdMap
 from odradek.testing.sync import Refused
 
 Entries = Callable[[], Iterable[RecordingEntry]]
-# Called with the method, the path below the path of the cluster, and the body. Raises Refused.
+# Called with the HTTP method, the path below the cluster's path, and the body. Raises Refused.
 Control = Callable[[str, str, object], object]
 PATIENCE_S: Final = 30.0
-PAUSE_S: Final = 0.05  # pause before a request is repeated
+PAUSE_S: Final = 0.05  # pause before a request is retried
 CORRELATION_BYTES: Final = 4
 TEMPORARY_ERRORS: Final = frozenset(
     code.value
@@ -63,7 +62,7 @@ BROKER_CLIENT_IDS: Final = (
 @dataclass(frozen=True, slots=True)
 class FoundDifference:
     """A difference between a recorded and a live response. `is_open` means that concurrent requests or a temporary
-    error explain the difference."""
+    error may explain the difference."""
 
     exchange: int
     api: str
@@ -77,8 +76,8 @@ class ReplayResult:
     """The result of a replay.
 
     compared           number of compared exchanges
-    repeated_requests  number of times that a request was repeated after a temporary error
-    left_out           number of exchanges that were not replayed or not compared, by reason
+    repeated_requests  number of times that a request was retried after a temporary error
+    left_out           number of exchanges that were not replayed or not compared, keyed by reason
     """
 
     compared: int = 0
@@ -89,7 +88,7 @@ class ReplayResult:
 
 @dataclass(slots=True)
 class _PlayedRequest:
-    """A request that was sent to the live broker. `answer` resolves to None if the broker closes the connection."""
+    """A request sent to the live broker. `answer` resolves to None if the broker closes the connection."""
 
     api: ApiKey
     version: int
@@ -113,10 +112,10 @@ class RecordingPlayer:
     ) -> None:
         """Creates a player for one recording.
 
-        host, port   address of the live broker
-        control      function that calls the broker's control interface; None if these calls are not repeated
+        host, port   the live broker's address
+        control      function that calls the broker's control interface; None if calls to it are not repeated
         with_pauses  whether to wait between requests for as long as in the recording
-        is_exact     whether to send and compare even requests that were refused with a temporary error
+        is_exact     whether to send and compare even requests that were rejected with a temporary error
         patience_s   maximum time to wait for a response
         """
         self._host = host
@@ -133,8 +132,8 @@ class RecordingPlayer:
         self._refused: set[int] = set()
 
     async def play(self, entries: Entries) -> ReplayResult:
-        """Replays a recording and returns the result. `entries` is called twice, and must return all entries from the
-        beginning each time. Raises MalformedMessage or OSError."""
+        """Replays a recording and returns the result. `entries` is called twice and must return all the entries from
+        the beginning each time. Raises MalformedMessage or OSError."""
         if not self._is_exact:
             self._refused = temporarily_refused(entries(), calls_again=self._control is not None)
         began_s = time.monotonic()
@@ -172,8 +171,8 @@ class RecordingPlayer:
                 pass
 
     async def _call(self, method: str, path: str, body: object, holds: Mapping[str, int]) -> None:
-        """Repeats a recorded call of the control interface. `holds` contains, for each hold, the number of clients that
-        were waiting at it when the call was recorded."""
+        """Repeats a recorded call to the control interface. `holds` contains the number of clients that were waiting at
+        each hold when the call was recorded."""
         if self._control is None:
             self._result.left_out["call the control interface"] += 1
             return
@@ -213,13 +212,12 @@ class RecordingPlayer:
             self._in_flight.begin(entry.exchange, api)
 
     def _with_live_ids(self, frame: bytes) -> tuple[bytes, int, bool]:
-        """Returns the frame with live ids, the version of the request, and whether the broker will respond to the
-        request."""
+        """Returns the frame with live ids, the request's version, and whether the broker will respond to it."""
         version = int.from_bytes(frame[2:4], signed=True)
         try:
             decoded = read_request(frame)
         except (MalformedMessage, ValueError, IndexError):
-            return frame, version, True  # the broker's response shows the problem with the request
+            return frame, version, True  # the broker's response will show the problem with the request
         request, header = decoded.message, decoded.header
         has_answer = not (isinstance(request, ProduceRequest) and request.acks == 0)
         if self._ids.translate(request, version):
@@ -284,8 +282,8 @@ class RecordingPlayer:
         ]
 
     async def _answer_of(self, played: _PlayedRequest) -> Message | None:
-        """Returns the response. Returns None if the broker closed the connection, if it did not respond in time, or if
-        the response cannot be read."""
+        """Returns the response, or None if the broker closed the connection, did not respond in time, or sent a
+        response that cannot be read."""
         try:
             frame = await asyncio.wait_for(asyncio.shield(played.answer), self._patience_s)
         except TimeoutError:
@@ -301,15 +299,15 @@ def _client_id(frame: bytes) -> str:
 
 
 def _control_call(entry: RecordingEntry) -> dict[str, Any] | None:
-    """Returns the call of the control interface that an entry contains, or None if the entry contains no call."""
+    """Returns the control interface call in an entry, or None if the entry does not contain one."""
     return json.loads(entry.body).get("called") if entry.kind is Kind.EVENT else None
 
 
 def temporarily_refused(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:
-    """Returns the numbers of the exchanges in which every part of the request was refused with a temporary error.
+    """Returns the numbers of the exchanges in which every part of the request was rejected with a temporary error.
 
-    Returns an empty set if the recording contains calls of the control interface and the player repeats them
-    (`calls_again`). The requests must then be sent, because fault rules count the requests that they refuse.
+    Returns an empty set if the recording contains calls to the control interface and the player repeats them
+    (`calls_again`). The requests must then be sent, because fault rules count the requests that they reject.
     """
     requests: dict[int, _PlayedRequest] = {}
     found = set()
@@ -352,7 +350,7 @@ def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:
 
 
 class _LiveConnection(asyncio.Protocol):
-    """A connection to the live broker. Responses arrive in the order of the requests."""
+    """A connection to the live broker. Responses arrive in the order of their requests."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None

@@ -1,1 +1,2 @@
-"""Tests a client through a small driver program. Its scenarios decide the rules that traffic alone cannot decide."""
+"""Tests a client through a small driver program, with scenarios that decide the rules that traffic alone cannot
+decide."""

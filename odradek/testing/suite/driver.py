@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final
 
-PATIENCE_S: Final = 45.0  # limit for one command; longer than the timeouts of all clients with an included driver
-START_TIMEOUT_S: Final = 120.0  # limit for the first command, because some drivers are compiled then
+PATIENCE_S: Final = 45.0  # limit for one command; longer than the timeouts of all clients that have an included driver
+START_TIMEOUT_S: Final = 120.0  # limit for the first command, during which some drivers are compiled
 EXIT_TIMEOUT_S: Final = 15.0
 MAX_READ_BYTES: Final = 1 << 16
 
@@ -23,9 +23,9 @@ class Unimplemented(Exception):
 
 
 class ApplicationFailed(Exception):
-    """The application received an error, or the driver hangs or has exited. The message serves as evidence.
+    """The application received an error, or the driver hangs or has exited. The message is used as evidence.
 
-    records  the records that the same `poll` returned besides the error
+    records  the records that the same `poll` returned along with the error
     """
 
     def __init__(self, words: str, records: Sequence[str] = ()) -> None:
@@ -38,7 +38,7 @@ class DriverGone(ApplicationFailed):
 
 
 class DrivenClient:
-    """A client under test, which is controlled through its driver."""
+    """A client under test, controlled through its driver."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
         self._process = subprocess.Popen(
@@ -48,8 +48,8 @@ class DrivenClient:
         self._time_limit_s = START_TIMEOUT_S
 
     def run_command(self, *words: str) -> list[str]:
-        """Sends a command and waits for its reply. Returns the values of the records that the application received,
-        which is an empty list for every command but `poll`. Raises ApplicationFailed or Unimplemented."""
+        """Sends a command and waits for its reply. Returns the values of the records that the application received, or
+        an empty list for commands other than `poll`. Raises ApplicationFailed or Unimplemented."""
         self.send_command(*words)
         return self.read_reply(" ".join(words))
 
@@ -95,7 +95,7 @@ class DrivenClient:
         return line
 
     def end(self) -> None:
-        """Closes the driver's input, so that the driver closes its client and exits. Kills the driver if it does not
+        """Closes the driver's input, which makes the driver close its client and exit. Kills the driver if it does not
         exit within EXIT_TIMEOUT_S."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -1,8 +1,7 @@
-"""Runs two drivers in one group, to check that the first driver stops fetching partitions that move to the second
-driver.
+"""Runs two drivers in one group to check that the first driver stops fetching partitions that move to the second.
 
-A Fetch does not contain a member id. However, every connection that sent a Fetch before the second driver started
-belongs to the first driver.
+A Fetch does not contain a member id, but every connection that sent a Fetch before the second driver started belongs to
+the first driver.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ from odradek.testing.sync import Cluster, Unmet
 
 FULL, FINAL = 0, -1
 CLAIM_MS: Final = 10_000
-# Time after which no Fetch that a client sent before the rebalance is still in flight.
+# Time after which no Fetch sent before the rebalance is still in flight.
 REBALANCE_PAUSE_S: Final = 1.5
 Requests = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The result of handing over partitions from one driver to another.
+    """The result of a handover of partitions from one driver to another.
 
     received       the values that the applications of both drivers received
-    still_fetched  partitions that the first driver still fetches, although they now belong to the second driver
+    still_fetched  partitions that the first driver still fetches although they now belong to the second driver
     has_sessions   whether the first driver uses fetch sessions; a session keeps fetching a partition until the client
                    removes the partition from the session
     """
@@ -59,8 +58,8 @@ class HandOver:
 
 
 def hand_over(stage: ScenarioCluster, **settings: str) -> HandOver:
-    """Makes one driver read a topic with two partitions, and then makes a second driver join the group. Both drivers
-    are started with `settings`. Raises Unimplemented, ApplicationFailed or Unmet."""
+    """Has one driver read a topic with two partitions, and then has a second driver join the group. Both drivers are
+    started with `settings`. Raises Unimplemented, ApplicationFailed or Unmet."""
     stage.topic(partitions=2)
     for partition, value in enumerate("ab"):
         stage.send(value, partition=partition)
@@ -96,7 +95,7 @@ def start_member(stage: ScenarioCluster, settings: Mapping[str, str]) -> DrivenC
 def start_reader(
     stage: ScenarioCluster, settings: Mapping[str, str], *, partitions: int = 1, acknowledges: bool = True
 ) -> tuple[DrivenClient, list[str]]:
-    """Starts a member that receives the topic's only record. Returns its driver, and the values that its application
+    """Starts a member that receives the topic's only record. Returns its driver and the values that its application
     received."""
     stage.topic(partitions=partitions)
     stage.send("a")
@@ -125,8 +124,8 @@ def poll_until_stable(stage: ScenarioCluster, drivers: list[DrivenClient]) -> li
 
 
 def fetched_partitions(fetches: Requests, since: int) -> set[int]:
-    """Returns the partitions that the Fetch requests with a number above `since` fetch. A request fetches the
-    partitions that it lists, and the partitions in its fetch session."""
+    """Returns the partitions fetched by Fetch requests numbered above `since`. A request fetches the partitions that it
+    lists and the partitions in its fetch session."""
     found: set[int] = set()
     sessions: dict[int, set[int]] = {}
     for each in fetches:
@@ -142,7 +141,7 @@ def fetched_partitions(fetches: Requests, since: int) -> set[int]:
 
 
 async def join_with_claim(kafka: Cluster, generation: int) -> None:
-    """Joins the group as a member that claims both partitions with this generation. Leaves the group after the
+    """Joins the group as a member that claims both partitions with this generation, and leaves it after the
     rebalance."""
     owned = frozenset(TopicPartition(TOPIC, partition) for partition in range(2))
     metadata = subscription_bytes(MemberSubscription(frozenset({TOPIC}), owned, generation))

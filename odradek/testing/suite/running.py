@@ -1,4 +1,4 @@
-"""Runs scenarios with one driver. Each scenario has its own cluster, whose traffic is recorded and judged."""
+"""Runs scenarios with one driver. Each scenario runs on its own cluster, whose traffic is recorded and judged."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Outcome:
 def run(
     command: Sequence[str], scenarios: Iterable[Scenario], folder: Path, on_outcome: Callable[[Outcome], None]
 ) -> Iterator[list[Client]]:
-    """Runs scenarios. For each scenario, yields the clients of the driver. Their tallies combine the verdicts on the
+    """Runs scenarios and yields the driver's clients for each of them. The clients' tallies combine the verdicts on the
     traffic with the result that the application received.
 
-    folder      folder for the recordings, and for the standard error of the drivers
-    on_outcome  called with the outcome of each scenario
+    folder      folder for the recordings and the drivers' standard error
+    on_outcome  called with each scenario's outcome
 
     Raises OSError if the command does not start.
     """

@@ -1,4 +1,4 @@
-"""Provides the environment of one scenario: a fresh cluster, the drivers, and the suite's own clients."""
+"""Provides a scenario's environment: a fresh cluster, the drivers, and the suite's own clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 StartDriver: TypeAlias = Callable[[dict[str, str], IO[bytes]], DrivenClient]
 CLIENT_ID: Final = "odradek-suite"  # client id of the suite's own clients, which are not judged
-JUDGED: Final = "judged"  # client id of drivers
+JUDGED: Final = "judged"  # client id of the drivers
 TOPIC: Final = "orders"
 GROUP: Final = "g"
 PATIENCE_S: Final = 30.0
@@ -26,7 +26,7 @@ READ_TIMEOUT_S: Final = 5.0
 
 
 class ScenarioCluster:
-    """The cluster of one scenario, and the drivers that were started for it."""
+    """A scenario's cluster, and the drivers started for it."""
 
     def __init__(
         self, kafka: Cluster, start: Callable[[dict[str, str], IO[bytes]], DrivenClient], log: IO[bytes]
@@ -76,7 +76,7 @@ class ScenarioCluster:
 
     def remove_members(self) -> None:
         """Removes all members of the classic group, as an administrator would. The members learn of their removal when
-        their next request is refused."""
+        their next request is rejected."""
         from odradek.client.network.cluster import Cluster
         from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
         from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
@@ -124,7 +124,7 @@ class ScenarioCluster:
         _run(send())
 
     def leave_offsets_open(self, group: str) -> None:
-        """Begins a transaction that contains an offset of the group. Its producer is never closed, so the transaction
+        """Begins a transaction that contains an offset for the group. Its producer is never closed, so the transaction
         remains open."""
         from odradek.client import OffsetAndMetadata, Producer, TopicPartition
 
@@ -138,7 +138,7 @@ class ScenarioCluster:
         _run(send())
 
     def end_open_transaction(self) -> None:
-        """Aborts the transaction of `leave_offsets_open`, by starting another producer with its transactional id."""
+        """Aborts the transaction of `leave_offsets_open` by starting another producer with its transactional id."""
         from odradek.client import Producer
 
         async def end() -> None:
@@ -150,7 +150,7 @@ class ScenarioCluster:
         _run(end())
 
     def committed(self, count: int) -> list[str]:
-        """Reads the values of `count` committed records. Returns fewer values if no further record arrives within
+        """Returns the values of `count` committed records, or fewer if no further record arrives within
         READ_TIMEOUT_S."""
         from odradek.client import Consumer, TopicPartition
 
@@ -170,7 +170,7 @@ class ScenarioCluster:
 
 
 def poll_values(driver: DrivenClient, count: int, more: int = 2) -> list[str]:
-    """Polls until the application has received `count` records, and then polls `more` times. Returns all received
+    """Polls until the application has received `count` records, and then polls `more` more times. Returns all received
     values."""
     return poll_drivers([driver], count, more)
 

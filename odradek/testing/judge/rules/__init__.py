@@ -1,4 +1,4 @@
-"""The table of rules. Each family has its own module. Reports show the families in the order of this module."""
+"""The table of rules. Each family has its own module. Reports show the families in the order given here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules GRP.8 and GRP.9: the partitions that members of classic groups claim, and their assignment by the group's
+"""Rules GRP.8 and GRP.9, about the partitions that members of classic groups claim and their assignment by the group's
 leader (KIP-429, KIP-792).
 
 The broker does not interpret subscriptions and assignments. Groups with the protocol type `consumer` encode them in
@@ -45,8 +45,8 @@ RULES = (
 
 @dataclass(slots=True)
 class HeldPartitions:
-    """The partitions in the last assignment of a member, which `response` contained, and the partitions in the
-    assignment before it."""
+    """The partitions in a member's last assignment, which `response` contained, and those in the assignment before
+    it."""
 
     response: Exchange | None = None
     partitions: Owned = frozenset()
@@ -55,8 +55,8 @@ class HeldPartitions:
 
 @dataclass(slots=True)
 class Claims:
-    """The claims of all members, as the leader of a group received them. `by_partition` contains the generation and the
-    member id of each claim."""
+    """All members' claims, as the group's leader received them. `by_partition` contains the generation and the member
+    id of each claim."""
 
     response: Exchange | None = None
     protocol: str = ""
@@ -130,8 +130,8 @@ def on_sync_group_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def claims_of(metadata: Buffer) -> tuple[int, Owned]:
-    """Returns the generation in a subscription, and the partitions that the subscription claims. The generation is -1
-    if the subscription contains none. A subscription in another format yields -1 and no partitions."""
+    """Returns the generation in a subscription and the partitions that it claims. The generation is -1 if the
+    subscription does not contain one. For a subscription in another format, returns -1 and no partitions."""
     claim_response = _parse(ConsumerProtocolSubscription, metadata)
     if claim_response is None:
         return -1, frozenset()
@@ -148,8 +148,8 @@ def assigned_partitions(assignment: Buffer) -> Owned:
 
 
 def _parse(kind: type[T], data: Buffer) -> T | None:
-    """Parses a subscription or an assignment, or returns None on failure. Like Kafka, parses unknown newer versions as
-    the newest known version."""
+    """Parses a subscription or an assignment. Returns None on failure. Like Kafka, parses versions newer than the
+    newest known version as that version."""
     version = int.from_bytes(data[:VERSION_BYTES], signed=True)
     if len(data) < VERSION_BYTES or version < 0:
         return None

@@ -1,4 +1,4 @@
-"""Rules 848: the members of consumer groups (KIP-848), which are identified by group and member id."""
+"""Rules 848, about members of consumer groups (KIP-848), which are identified by group and member id."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ COMMITS: Final = CommitRules("848.13", "848.9", "848.8", "848.7")
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """A member of a consumer group. `epoch` is the epoch in `last_response`, which is the last response without an
-    error. If there is no such response, `epoch` is -1."""
+    """A member of a consumer group. `last_response` is the last response without an error, and `epoch` is the epoch in
+    it, or -1 if there is no such response."""
 
     epoch: int = -1
     last_response: Exchange | None = None

@@ -1,4 +1,4 @@
-"""Rules FET: fetch sessions, and fetch positions where responses reveal them."""
+"""Rules FET, about fetch sessions, and about fetch positions where responses reveal them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MAX_REPETITIONS: Final = 5
 MAX_FETCHES_WITHOUT_PAUSE: Final = 20
 AT_ONCE_US: Final = 5_000
 PACED_US: Final = (
-    # A response that the broker held for at least this long has paced the client. A longer limit would be wrong,
-    # because the broker responds early if another partition has records.
+    # If the broker holds a response for at least this long, it has slowed the client down enough. The limit must not be
+    # longer, because the broker responds early if another partition has records.
     50_000
 )
 EARLIEST: Final = -2
@@ -81,11 +81,11 @@ class FetchSession:
 class ConnectionFetches:
     """The fetches on one connection, which several consumers may share.
 
-    sessions         open sessions by id; fetches without a session have the id 0
+    sessions         open sessions, keyed by id; fetches without a session have the id 0
     unused_session   the last response that opened a session, until a request uses that session
     unused_sessions  number of consecutive sessions that the client opened without using them
-    isolation        the last Fetch, which contains the isolation level
-    is_mixed         whether there were fetches with each of the two isolation levels
+    isolation        the last Fetch, which contains the current isolation level
+    is_mixed         whether both isolation levels have been used
     """
 
     sessions: dict[int, FetchSession] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class ConnectionFetches:
 
 @dataclass(slots=True)
 class StuckPartition:
-    """Counts how often fetches of one partition, from the same offset, returned only control batches or only empty
+    """Counts how often fetches of one partition from the same offset returned only control batches or only empty
     batches."""
 
     offset: int = -1

@@ -1,4 +1,4 @@
-"""Rules GRP: the members of classic groups, which are identified by group and member id."""
+"""Rules GRP, about members of classic groups, which are identified by group and member id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETRIABLE: Final = frozenset({REBALANCE, E.COORDINATOR_LOAD_IN_PROGRESS.value})
 MAX_COMMITS: Final = 10
 MAX_UNCLAIMED_IDS: Final = 100
 MAX_REASON_LENGTH: Final = 255
-EARLY: Final = 0.8  # a heartbeat is early if less than this share of its interval has passed
+EARLY: Final = 0.8  # the fraction of its interval before which a heartbeat is early
 NOISE_US: Final = 100_000
 NEEDS_APPLICATION_VIEW: Final = "a driver: only the application sees whether the client waited or gave up"
 ASSIGNMENT: Final = "two drivers in a group: a Fetch does not show which member sent it"
@@ -77,32 +77,32 @@ RULES = (
 def is_early(passed_us: int, interval_us: int) -> bool:
     """Returns whether a heartbeat arrived clearly before its interval had passed.
 
-    `passed_us` is the time between two heartbeats. It begins at the earliest time at which the client may have sent the
-    first heartbeat, and ends when the second heartbeat arrived. If a busy machine delays the first heartbeat on its way
-    to the broker, the second heartbeat seems to be early. Therefore a heartbeat may be early by NOISE_US, which is more
-    than a fifth of a short interval.
+    `passed_us` is the time from the earliest moment at which the client can have sent the first heartbeat to the
+    arrival of the second one. If a busy machine delays the first heartbeat on its way to the broker, the second one
+    seems early. A heartbeat is therefore allowed to be early by NOISE_US, which is more than a fifth of a short
+    interval.
     """
     return passed_us < min(EARLY * interval_us, interval_us - NOISE_US)
 
 
 @dataclass(slots=True)
 class GroupMembers:
-    """The members that have joined a group and have not left it, according to requests and responses."""
+    """The members that have joined a group and not left it, according to requests and responses."""
 
     members: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class ClassicMember:
-    """A member of a classic group. `generation` is the generation in `join_response`, which is the last response to
-    JoinGroup."""
+    """A member of a classic group. `join_response` is the last response to JoinGroup, and `generation` is the
+    generation in it."""
 
     join_response: Exchange | None = None
     generation: int = -1
     session_us: int = 0
     rebalance_us: int = 0
     last_request: Exchange | None = None
-    rebalancing: Exchange | None = None  # last response with REBALANCE_IN_PROGRESS, until the member reacts to it
+    rebalancing: Exchange | None = None  # the last REBALANCE_IN_PROGRESS response, until the member reacts to it
     fencing: Exchange | None = None
     commits: int = 0
     joining: Exchange | None = None
@@ -111,11 +111,11 @@ class ClassicMember:
 
 @dataclass(slots=True)
 class GroupOnConnection:
-    """The responses about a group on one connection, which several members may share.
+    """The responses about a group on one connection, which several members can share.
 
-    assigned_ids   responses with MEMBER_ID_REQUIRED, by the member id that they contain
-    unclaimed_ids  the assigned ids whose response may have crossed another JoinGroup; the client need not use these ids
-    rejections     responses with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION, and the error code, by member id
+    assigned_ids   responses with MEMBER_ID_REQUIRED, keyed by the member id in them
+    unclaimed_ids  the assigned ids whose response may have crossed another JoinGroup, which the client need not use
+    rejections     responses with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION and their error codes, keyed by member id
     members        ids of the members that have joined on this connection
     """
 
@@ -126,14 +126,14 @@ class GroupOnConnection:
     heartbeat_failed: Exchange | None = None
 
     def belongs_to_another(self, name: str, member: str) -> bool:
-        """Returns whether a JoinGroup with the id `name` may come from any member on this connection other than
+        """Returns whether a JoinGroup with the id `name` may come from a member on this connection other than
         `member`."""
         others = (self.members | self.unclaimed_ids | self.assigned_ids.keys() | self.rejections.keys()) - {member}
         return name in others if name else bool(others)
 
 
 def member_of(exchange: Exchange) -> tuple[str, str] | None:
-    """Returns the group and the member id of a request, or None if the request has no member id."""
+    """Returns a request's group and member id, or None if the request has no member id."""
     request = exchange.request
     if isinstance(request, JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | OffsetCommitRequest):
         return (request.group_id, request.member_id) if request.member_id else None

@@ -1,4 +1,4 @@
-"""Rules IDM: the sequence numbers and epochs of idempotent and transactional producers."""
+"""Rules IDM, about the sequence numbers and epochs of idempotent and transactional producers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SentBatch:
     """A batch that the client may retry.
 
     first_request    the request with the first copy of the batch
-    doubtful_copies  number of copies that the broker may have written, because no response proves the opposite
+    doubtful_copies  number of copies that the broker may have written, because no response proves otherwise
     acknowledgement  the response that acknowledged the batch
     """
 
@@ -108,11 +108,11 @@ class SentBatch:
     acknowledgement: Exchange | None = None
 
     def differs(self, batch: Batch) -> bool:
-        """Returns whether `batch`, which has the same sequence, contains other records.
+        """Returns whether `batch`, which has the same sequence, contains different records.
 
-        A client that rebuilds a batch for a retry sets new timestamps in the header, but does not change the bytes of
-        the records. If the recording does not contain the records, a difference is certain only if the timestamps are
-        equal, or if the first batch was acknowledged.
+        A client that rebuilds a batch for a retry sets new timestamps in the header, but does not change the records'
+        bytes. If the recording does not contain the records, a difference is certain only if the timestamps are equal
+        or the first batch was acknowledged.
         """
         before = self.batch
         if before is None or before.header.crc == batch.header.crc:
@@ -125,28 +125,28 @@ class SentBatch:
 
     @property
     def is_refused(self) -> bool:
-        """True if all copies were refused, so that the client may use the sequence for other records."""
+        """True if all copies were refused, in which case the client may use the sequence for other records."""
         return self.batch is not None and self.doubtful_copies == 0 and self.acknowledgement is None
 
 
 @dataclass(slots=True)
 class PartitionSequence:
-    """The batches of one producer id and epoch for one partition. `first_unacknowledged` is the lowest sequence that is
-    not acknowledged yet."""
+    """The batches of one producer id and epoch for one partition. `first_unacknowledged` is the lowest sequence that
+    has not been acknowledged."""
 
     next_sequence: int = -1
     first_unacknowledged: int = 0
     last_request: Exchange | None = None
     record_counts: OrderedDict[int, int] = field(default_factory=OrderedDict)
     is_split: bool = False
-    fatal_response: Exchange | None = None  # a response after which the producer must increase its epoch
+    fatal_response: Exchange | None = None  # response that requires the producer to increase its epoch
     duplicates: dict[int, Exchange] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class WithoutTopic:
-    """The sequences that one producer id and epoch used for a partition index after the topic had been deleted. A retry
+    """The sequences that one producer id and epoch used for a partition index after the topic was deleted. A retry
     keeps its sequence (IDM.3), even if its batch becomes the first batch of a topic that was created again."""
 
     sequences: set[int] = field(default_factory=set)
@@ -154,7 +154,7 @@ class WithoutTopic:
 
 @dataclass(slots=True)
 class LastProducer:
-    """The producer of the last batch that a connection carried for a partition."""
+    """The producer of a connection's last batch for a partition."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -204,7 +204,7 @@ def _epoch_violation(
 
 
 def _sequence_key(batch: Batch) -> tuple[Hashable, ...]:
-    """Returns the key of the PartitionSequence of a batch. A topic that was created again has a different key, so its
+    """Returns the key of a batch's PartitionSequence. A topic that was created again has a different key, so its
     sequences may start at 0."""
     return batch.header.producer_id, batch.header.producer_epoch, *batch.place
 
@@ -264,11 +264,11 @@ def _check_retry(
     last: Exchange | None,
     scene: Scene,
 ) -> None:
-    """Decides IDM.3 for a batch whose sequence was used before, and IDM.2 if the batch has other records although the
-    earlier batch was acknowledged.
+    """Decides IDM.3 for a batch whose sequence was used before. Also decides IDM.2 if the batch has different records
+    although the earlier batch was acknowledged.
 
-    first_count  the number of records in the earlier batch. It is None if the client splits batches, because the first
-                 part of a split batch has the sequence of the whole batch.
+    first_count  the number of records in the earlier batch, or None if the client splits batches, because the first
+                 part of a split batch has the sequence of the original batch.
     """
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
     differs = sent_batch.differs(batch)
@@ -351,7 +351,7 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
             if len(sequences) < MAX_REMEMBERED_BATCHES:
                 sequences.add(header.base_sequence)
         elif code == UNKNOWN_PRODUCER and (batch.place in without_log_start_offset or header.base_sequence == 0):
-            # Kafka's own client repeats the batch until a response contains the log start offset. It also repeats a
+            # Kafka's own client retries the batch until a response contains the log start offset. It also retries a
             # batch whose sequence is 0, because a broker accepts this sequence from any producer.
             continue
         elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_oldest:

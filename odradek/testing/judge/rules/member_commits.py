@@ -1,6 +1,6 @@
-"""Rules about OffsetCommits of members with epochs, in consumer groups (KIP-848) and streams groups (KIP-1071).
+"""Rules about OffsetCommits from members with epochs, in consumer groups (KIP-848) and streams groups (KIP-1071).
 
-Both kinds of members use OffsetCommit v9 or later, and obey the same rules about epochs. Only the ids of the rules
+Both kinds of members use OffsetCommit v9 or later and must follow the same rules about epochs. Only the rule ids
 differ.
 """
 
@@ -19,10 +19,10 @@ WITH_EPOCHS: Final = 9  # first version of OffsetCommit with member epochs
 
 
 class EpochMember(Protocol):
-    """The state of a member that the rules examine.
+    """A member's state, which the rules examine.
 
     epoch         the epoch in `last_response`, which is the last response without an error; -1 if there is none
-    departure     the heartbeat by which the member left
+    departure     the heartbeat with which the member left
     stale_commit  the last commit, if its response was STALE_MEMBER_EPOCH
     """
 
@@ -34,7 +34,7 @@ class EpochMember(Protocol):
 
 
 class CommitRules(NamedTuple):
-    """The ids of the rules about commits, for one kind of group."""
+    """The ids of the rules about commits for one kind of group."""
 
     holds_epoch: str
     sends_nothing_after_leaving: str
@@ -51,7 +51,7 @@ def check_commit(exchange: Exchange, scene: Scene, member: EpochMember, rules: C
     epoch = request.generation_id_or_member_epoch
     scene.decide(rules.holds_epoch, epoch > 0, exchange, f"a commit with epoch {epoch}", member.last_heartbeat)
     if member.departure is not None and exchange.earliest_us > member.departure.received_us:
-        if epoch >= 0:  # a commit with -1 does not claim membership
+        if epoch >= 0:  # a commit with epoch -1 does not claim membership
             why = f"the member commits with epoch {epoch} after it has left"
             scene.record_broken(rules.sends_nothing_after_leaving, exchange, why, member.departure)
         return
@@ -73,7 +73,7 @@ def check_commit(exchange: Exchange, scene: Scene, member: EpochMember, rules: C
 
 
 def is_answered_stale(exchange: Exchange) -> bool:
-    """Returns whether the response to an OffsetCommit contains STALE_MEMBER_EPOCH."""
+    """Returns whether an OffsetCommit response contains STALE_MEMBER_EPOCH."""
     answer = exchange.answer
     if not isinstance(answer, OffsetCommitResponse):
         return False

@@ -1,4 +1,4 @@
-"""Rules MET, TEL and ADM: metadata and coordinators, telemetry, and administration."""
+"""Rules MET, TEL and ADM, about metadata and coordinators, telemetry, and administration."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ RULES = (
 # fmt: on
 
 Place: TypeAlias = tuple[Topic, int]
-CoordinatorKey: TypeAlias = tuple[int, str]  # the key type of FindCoordinator, and the group id or transactional id
+CoordinatorKey: TypeAlias = tuple[int, str]  # the FindCoordinator key type, and the group id or transactional id
 
 
 @dataclass(slots=True)
 class SimilarConnections:
-    """Connections that may belong to one client, with the times at which they last requested metadata, and coordinators
-    by key."""
+    """Connections that may belong to one client, with the times at which they last requested metadata and the
+    coordinator of each key."""
 
     metadata_us: int = -1
     coordinators: dict[CoordinatorKey, int] = field(default_factory=dict)
@@ -101,8 +101,8 @@ class SimilarConnections:
 
 @dataclass(slots=True)
 class FailedRequests:
-    """An error for a partition or for a coordinator key, on one connection. `repetitions` counts the requests that the
-    client has sent since then without requesting metadata or sending FindCoordinator."""
+    """An error for a partition or a coordinator key, on one connection. `repetitions` counts the requests that the
+    client has sent since then without sending Metadata or FindCoordinator."""
 
     response: Exchange | None = None
     rule: str = ""
@@ -190,7 +190,8 @@ def on_leader_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def _forget_failure(exchange: Exchange, failure: FailedRequests | None) -> None:
-    """Forgets a failure once a later request has succeeded, because the client then need not look up the node again."""
+    """Forgets a failure once a later request has succeeded, because the client then no longer needs to look up the
+    node."""
     if failure is not None and failure.response is not None and exchange.number > failure.response.number:
         failure.response, failure.repetitions = None, 0
 
@@ -221,14 +222,14 @@ def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:
 
 
 def _coordinator_keys(exchange: Exchange) -> list[CoordinatorKey]:
-    """Returns the keys whose coordinator must answer the request. Only DescribeShareGroupOffsets and OffsetFetch may
+    """Returns the keys whose coordinator must answer the request. Only DescribeShareGroupOffsets and OffsetFetch can
     have several keys."""
     request = exchange.request
     if isinstance(request, DescribeShareGroupOffsetsRequest):
         return [(GROUP, group.group_id) for group in request.groups]
     if isinstance(request, OffsetFetchRequest) and exchange.version >= FETCHES_GROUPS:
         return [(GROUP, group.group_id) for group in request.groups]
-    if not isinstance(request, TxnOffsetCommitRequest):  # the coordinator of the group answers TxnOffsetCommit
+    if not isinstance(request, TxnOffsetCommitRequest):  # TxnOffsetCommit goes to the group's coordinator
         found = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
         if isinstance(found, str) and found:
             return [(TRANSACTION, found)]
@@ -246,14 +247,15 @@ def _coordinator_codes(exchange: Exchange) -> Mapping[CoordinatorKey, int]:
     code = getattr(answer, "error_code", None)
     if code in (None, 0):
         codes = _codes_of_partitions(answer)
-        # Other errors of partitions show nothing about the coordinator, because a node may check partitions before it
+        # Other partition errors reveal nothing about the coordinator, because a node can check partitions before it
         # checks whether it is the coordinator.
         code = next(iter(codes & NO_COORDINATOR or codes & {0}), code)
     return {} if code is None else dict.fromkeys(_coordinator_keys(exchange), code)
 
 
 def _codes_of_partitions(answer: object) -> Set[int]:
-    """Returns the error codes of all partitions in a response, or an empty set if the response has no such codes."""
+    """Returns the error codes of all partitions in a response, or an empty set if the response has no error codes for
+    partitions."""
     if isinstance(answer, AddPartitionsToTxnResponse):
         topics = answer.results_by_topic_v3_and_below
         return {partition.partition_error_code for topic in topics for partition in topic.results_by_partition}

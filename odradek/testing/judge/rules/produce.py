@@ -1,4 +1,4 @@
-"""Rules PRD: the batches in Produce requests."""
+"""Rules PRD, about the batches in Produce requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RULES = (
 
 @dataclass(slots=True)
 class TooLargeBatch:
-    """A batch that the broker refused as too large. The key of this state contains the CRC of the batch."""
+    """A batch that the broker rejected as too large. This state's key contains the batch's CRC."""
 
     refusal: Exchange | None = None
     repetitions: int = 0
@@ -106,7 +106,7 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def partition_errors(exchange: Exchange) -> dict[tuple[Topic, int], int]:
-    """Returns the error codes of a Produce response by topic and partition."""
+    """Returns the error codes in a Produce response, keyed by topic and partition."""
     if not isinstance(exchange.answer, ProduceResponse):
         return {}
     return {

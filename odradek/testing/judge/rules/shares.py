@@ -1,4 +1,4 @@
-"""Rules SHR: the sessions, acknowledgements and heartbeats of share groups (KIP-932)."""
+"""Rules SHR, about the sessions, acknowledgements and heartbeats of share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ RULES = (
 
 @dataclass(slots=True)
 class ShareSession:
-    """The share session of a member on one connection.
+    """A member's share session on one connection.
 
     epoch        the epoch of `last_request`
     is_sure      whether the broker and the client agree on the epoch
-    acquired     the first and last offsets of acquired ranges, by topic id and partition
-    is_followed  whether `acquired` is known to be right, so that acknowledgements can be judged
+    acquired     the first and last offsets of acquired ranges, keyed by topic id and partition
+    is_followed  whether `acquired` is known to be correct, so that acknowledgements can be judged
     """
 
     epoch: int = -1
@@ -171,8 +171,8 @@ def _batches_violation(found: Batches, exchange: Exchange) -> str | None:
 def _check_acknowledgements(
     exchange: Exchange, session: ShareSession, place: tuple[bytes, int], found: Batches, scene: Scene
 ) -> None:
-    """Decides SHR.5 for the acknowledgements of one partition. Removes the acknowledged offsets from the acquired
-    offsets, unless the acknowledgement renews them."""
+    """Decides SHR.5 for the acknowledgements of one partition. Removes the acknowledged offsets from the acquired ones,
+    unless the acknowledgement renews them."""
     acquired = session.acquired.setdefault(place, {})
     for batch in found:
         missing = batch.first_offset
@@ -210,8 +210,8 @@ def _remove_offsets(acquired: dict[int, int], first: int, end: int) -> None:
 
 
 def _has_refused(answer: Message | None) -> bool:
-    """Returns whether the broker refused the acknowledgements for any partition. Returns True if the response is
-    missing or of another type."""
+    """Returns whether the broker refused the acknowledgements for any partition. Also returns True if the response is
+    missing or has another type."""
     if isinstance(answer, ShareFetchResponse):
         return any(each.acknowledge_error_code for topic in answer.responses for each in topic.partitions)
     if isinstance(answer, ShareAcknowledgeResponse):

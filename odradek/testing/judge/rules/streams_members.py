@@ -1,4 +1,4 @@
-"""Rules STG.1 to STG.19: the epochs, heartbeats and commits of members of streams groups (KIP-1071), which are
+"""Rules STG.1 to STG.19, about the epochs, heartbeats and commits of streams group members (KIP-1071), which are
 identified by group and member id."""
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ FINAL: Final = frozenset(
     )
 )
 SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
-# The statuses MISSING_SOURCE_TOPICS, INCORRECTLY_PARTITIONED_TOPICS, MISSING_INTERNAL_TOPICS and ASSIGNMENT_DELAYED.
-# The group is not ready while its responses have one of these statuses.
+# The statuses MISSING_SOURCE_TOPICS, INCORRECTLY_PARTITIONED_TOPICS, MISSING_INTERNAL_TOPICS and ASSIGNMENT_DELAYED. A
+# group is not ready while its responses contain one of these statuses.
 NOT_READY: Final = frozenset({1, 2, 3, 5})
-SILENT: Final = 2  # a member that is silent for this number of heartbeat intervals causes its own removal
+SILENT: Final = 2  # number of heartbeat intervals after which a silent member has caused its own removal
 NEEDS_CLOSING_DRIVER: Final = "a driver: only the application knows whether it closes or will come back"
 
 # fmt: off
@@ -92,16 +92,16 @@ class JudgedStreamsMember:
 
     epoch              the epoch in `last_response`, which is the last response without an error; -1 if there is none
     earlier_heartbeat  the heartbeat before `last_heartbeat`
-    regular_heartbeat  the last heartbeat that was not early. The interval counts from this heartbeat, because a member
-                       need not restart its timer when it sends a heartbeat early. Kafka Streams 4.4.0 does not restart
-                       it.
-    late_heartbeat     a heartbeat that was answered after the member had left
+    regular_heartbeat  the last heartbeat that was not early. The interval is measured from this heartbeat, because a
+                       member need not restart its timer when it sends a heartbeat early. Kafka Streams 4.4.0 does not
+                       restart it.
+    late_heartbeat     a heartbeat answered after the member had left
     shutdown_response  the response that asked the application to shut down
     is_ready           whether the group is ready according to the last response
-    may_acknowledge    whether the member may send a heartbeat early, to acknowledge a response. It may do so if the
-                       response contained tasks, or changed whether the group is ready. Kafka Streams sends this
-                       heartbeat when its tasks have started, which may take longer than the interval.
-    fields             the last value of each field that a member may omit while its value does not change
+    may_acknowledge    whether the member may send a heartbeat early to acknowledge a response. It may do so if the
+                       response contained tasks or changed whether the group is ready. Kafka Streams sends this
+                       heartbeat once its tasks have started, which can take longer than the interval.
+    fields             the last value of each field that a member may omit while the value remains unchanged
     """
 
     epoch: int = -1
@@ -221,7 +221,7 @@ def _check_in_flight(exchange: Exchange, member: JudgedStreamsMember, scene: Sce
 
 
 def _unchanging_fields(request: StreamsGroupHeartbeatRequest) -> dict[str, object]:
-    """Returns the fields of a heartbeat that a member may omit while their values do not change."""
+    """Returns the heartbeat fields that a member may omit while their values remain unchanged."""
     given: dict[str, object] = {}
     if request.rebalance_timeout_ms != -1:
         given["RebalanceTimeoutMs"] = request.rebalance_timeout_ms

@@ -1,4 +1,4 @@
-"""Rules STG.20 to STG.31: the topologies and tasks of streams groups (KIP-1071), and the descriptions of topologies
+"""Rules STG.20 to STG.31, about the topologies and tasks of streams groups (KIP-1071), and topology descriptions
 (KIP-1331)."""
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from odradek.testing.judge.scene import Scene
 
 INVALID_REQUEST: Final = ErrorCode.INVALID_REQUEST.value
 INTERNAL: Final = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
-SOURCE, PROCESSOR, SINK = 1, 2, 3  # types of nodes in the description of a topology
+SOURCE, PROCESSOR, SINK = 1, 2, 3  # node types in a topology description
 ACTIVE, STANDBY, WARMUP = "active", "standby", "warm-up"
 DRIVER: Final = "a driver with two instances that reports what each of them has processed"
 NEEDS_REPORTING_DRIVER: Final = "a driver that reports what the application sees"
-Tasks: TypeAlias = frozenset[tuple[str, str, int]]  # role, id of the subtopology, partition
+Tasks: TypeAlias = frozenset[tuple[str, str, int]]  # role, subtopology id, partition
 
 # fmt: off
 RULES = (
@@ -65,26 +65,26 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTopologies:
-    """The topologies of the members that have joined a group: for each topology epoch, the exchange by which a member
-    joined, and a checksum of the member's topology."""
+    """The topologies with which members have joined a group. `by_epoch` maps each topology epoch to an exchange in which
+    a member joined with the topology, and to the topology's checksum."""
 
     by_epoch: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class TaskHolder:
-    """The tasks of a member of a streams group.
+    """A streams group member's tasks.
 
     response             the last response that contained tasks
     target_tasks         the tasks in `response`
     reported_tasks       the tasks in the member's last report
     allowed_tasks        the tasks that the member may report
     revoked_tasks        the tasks that the member must release, because the response `revocation` does not contain them
-    released_tasks       active tasks that the member no longer reports; maps subtopology and partition to the first
-                         heartbeat without the task
-    sources              maps each topic to the subtopology that reads it, or to None if several subtopologies do
-    offsets_heartbeat    the last heartbeat with offsets of tasks
-    description_request  the last response that required a description of the topology
+    released_tasks       maps the subtopology and partition of each active task that the member no longer reports to the
+                         first heartbeat without the task
+    sources              maps each topic to the subtopology that reads it, or to None if several subtopologies read it
+    offsets_heartbeat    the last heartbeat with task offsets
+    description_request  the last response that required a topology description
     """
 
     has_joined: bool = False
@@ -157,7 +157,7 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
 
 
 def _topology_violation(topology: heartbeat.Topology) -> str | None:
-    """Returns the reason why a topology is invalid, or None if it is valid."""
+    """Returns the reason that a topology is invalid, or None if it is valid."""
     if topology.epoch < 0:
         return f"topology epoch {topology.epoch}"
     ids = [each.subtopology_id for each in topology.subtopologies]
@@ -196,7 +196,7 @@ def _sources(topology: heartbeat.Topology) -> dict[str, str | None]:
 
 
 def _content(topology: heartbeat.Topology) -> int:
-    """Returns a checksum of the content of a topology. It does not depend on the order of the subtopologies."""
+    """Returns a checksum of a topology's content that does not depend on the order of the subtopologies."""
 
     def infos(listed: list[heartbeat.TopicInfo]) -> tuple[object, ...]:
         return tuple((info.name, info.partitions, max(info.replication_factor, 0), _configs(info)) for info in listed)

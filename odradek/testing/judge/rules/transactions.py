@@ -1,4 +1,5 @@
-"""Rules TXN: the order and repetition of transactional requests, by transactional id, producer id and epoch."""
+"""Rules TXN, about the order and repetition of transactional requests. State is keyed by transactional id, producer id
+and epoch."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ COORDINATOR: Final = frozenset(
     code.value for code in (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
 )
 RETRIED: Final = COORDINATOR | {CONCURRENT}
-# The errors after which a producer must not keep sending InitProducerId, and the rules that forbid it.
+# Maps each error after which a producer must not keep sending InitProducerId to the rule that forbids it.
 FATAL_INITS: Final = {
     E.INVALID_TRANSACTION_TIMEOUT.value: "TXN.14",
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value: "TXN.16",
@@ -94,9 +95,9 @@ Pair: TypeAlias = tuple[int, int]  # producer id and epoch
 
 @dataclass(slots=True)
 class Producer:
-    """The producer ids and epochs that responses have issued for a transactional id, and `response`, the last response
-    to InitProducerId. `fatal_errors` contains, by error code, the last response with a fatal error, and how often the
-    client has ignored that error."""
+    """The producer ids and epochs that responses have issued for a transactional id. `response` is the last
+    InitProducerId response. `fatal_errors` maps each fatal error code to the last response with that error and the
+    number of times that the client has ignored it."""
 
     issued: set[Pair] = field(default_factory=set)
     response: Exchange | None = None
@@ -105,7 +106,8 @@ class Producer:
 
 @dataclass(slots=True)
 class OngoingTransaction:
-    """The current transaction of a transactional id, producer id and epoch. It begins after the last EndTxn."""
+    """The current transaction of a transactional id, producer id and epoch. It covers the requests since the last
+    EndTxn."""
 
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
@@ -116,26 +118,25 @@ class OngoingTransaction:
     fencing: Exchange | None = None
     invalid_epoch: Exchange | None = None
     unmapped_response: Exchange | None = None
-    refused_end_txn: Exchange | None = None  # the last EndTxn, if it was refused with a coordinator error
+    refused_end_txn: Exchange | None = None  # the last EndTxn if it was rejected with a coordinator error
 
 
 @dataclass(slots=True)
 class RetriableErrors:
-    """Errors after which the client must retry, by API and by the partition or group of the request.
+    """Errors after which the client must retry, keyed by API and by the partition or group in the request.
 
-    A client may pipeline requests for several APIs, so a request proves nothing about an error of another API or
+    A client can pipeline requests for several APIs, so a request proves nothing about an error for another API or
     partition. Requests with the same producer id and epoch share one RetriableErrors.
 
     InitProducerId requests have their own RetriableErrors, for each transactional id and each set of similar
-    connections (`Connection.similarity`), because other instances of the producer use the same transactional id.
+    connections (`Connection.similarity`), because other instances of the producer can use the same transactional id.
     """
 
     open: dict[tuple[ApiKey, Hashable], tuple[Exchange, int]] = field(default_factory=dict)
 
 
 def claim(exchange: Exchange) -> tuple[str, Pair] | None:
-    """Returns the transactional id in a request, with the producer id and epoch in the request. Returns None if the
-    request is not transactional."""
+    """Returns a request's transactional id, producer id and epoch, or None if the request is not transactional."""
     request = exchange.request
     if isinstance(request, ProduceRequest):
         if request.transactional_id is None or not exchange.batches:
@@ -157,7 +158,7 @@ def is_abort(exchange: Exchange) -> bool:
 
 
 def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
-    """Judges every request of a transactional producer except InitProducerId."""
+    """Judges every request from a transactional producer except InitProducerId."""
     claimed = claim(exchange)
     if claimed is None:
         return
@@ -191,7 +192,7 @@ def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
 
 
 def _subjects(exchange: Exchange) -> list[Hashable]:
-    """Returns the partitions of a transactional request, or its group. Returns [None] if the request concerns neither
+    """Returns a transactional request's partitions or its group. Returns [None] if the request concerns neither
     partitions nor a group."""
     request = exchange.request
     if isinstance(request, AddPartitionsToTxnRequest):
@@ -203,7 +204,7 @@ def _subjects(exchange: Exchange) -> list[Hashable]:
 
 
 def _check_retry(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> None:
-    """Decides TXN.8 and TXN.17 for the refused requests that this request repeats, and forgets these refusals."""
+    """Decides TXN.8 and TXN.17 for the rejected requests that this request retries, and forgets those rejections."""
     api = exchange.api
     if api is None or not errors.open or api is ApiKey.PRODUCE:
         return
@@ -221,10 +222,10 @@ def _check_retry(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> N
 
 
 def _check_abandoned(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> None:
-    """Decides TXN.8 for refused requests that the client can no longer repeat after this request.
+    """Decides TXN.8 for rejected requests that the client can no longer retry after this request.
 
-    After a commit, the client can repeat no request of the transaction. After a refused EndTxn or InitProducerId, it
-    may only repeat that request until it succeeds. The client may always abort.
+    After a commit, the client can no longer retry any of the transaction's requests. After a rejected EndTxn or
+    InitProducerId, it may only retry that request until it succeeds. The client may always abort.
     """
     api = exchange.api
     if api is None or not errors.open or api is ApiKey.PRODUCE:
@@ -273,8 +274,8 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
     name, pair = claimed
     open_ = scene.state(OngoingTransaction, name, *pair)
     if exchange.version < TV2_PRODUCE:
-        # AddPartitionsToTxn contains the names of topics, so names are compared. A topic that was created again in the
-        # meantime also matches.
+        # AddPartitionsToTxn contains topic names, so names are compared. A topic that has been created again in the
+        # meantime therefore also matches.
         places = [(batch.topic.name, batch.partition) for batch in exchange.batches]
         missing = [place for place in places if place not in open_.partitions]
         why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""
@@ -329,7 +330,7 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def _note_errors(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
-    """Records the errors in a response that affect the producer id and epoch."""
+    """Records a response's errors that affect the producer id and epoch."""
     open_ = scene.state(OngoingTransaction, name, *pair)
     if FENCED in codes:
         open_.fencing = exchange

@@ -1,4 +1,4 @@
-"""Rules TV2, 2PC and SHT: transaction.version 2, two-phase commit, and acknowledgements of share groups in
+"""Rules TV2, 2PC and SHT, about transaction.version 2, two-phase commit, and share group acknowledgements in
 transactions."""
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTransactionalId:
-    """The producer ids and epochs of a transactional id. `latest_pair` is the producer id and epoch in `response`,
-    which is a response to EndTxn v5 or InitProducerId."""
+    """A transactional id's producer ids and epochs. `response` is a response to EndTxn v5 or InitProducerId, and
+    `latest_pair` is the producer id and epoch in it."""
 
     latest_pair: Pair | None = None
     response: Exchange | None = None
@@ -97,7 +97,7 @@ def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
     is_kept = isinstance(exchange.request, EndTxnRequest) and pair == judged.latest_pair
     is_own = pair == judged.latest_pair or (response is not None and exchange.connection is response.connection)
     if response is not None and judged.undecided_pair is not None and not is_own:
-        return  # sent by the replaced instance, which may not know its successor yet
+        return  # sent by the replaced instance, which may not yet know of its successor
     if response is not None and judged.undecided_pair is not None and (is_kept or knows_response(exchange, response)):
         what = exchange.api.kafka_name if exchange.api is not None else ""
         why = f"{what} of {pair}, but {judged.undecided_pair} is undecided and {judged.latest_pair} is the latest pair"
@@ -267,7 +267,7 @@ def on_txn_share_acknowledge(exchange: Exchange, scene: Scene) -> None:
     issued = scene.state(Producer, request.transactional_id).issued
     is_of_another = judged.response is not None and judged.response.api is ApiKey.INIT_PRODUCER_ID and pair in issued
     if judged.response is None or judged.latest_pair is None or (pair != judged.latest_pair and is_of_another):
-        return  # sent by the replaced instance, which may not know its successor yet
+        return  # sent by the replaced instance, which may not yet know of its successor
     if knows_response(exchange, judged.response):
         scene.decide(
             "SHT.1",

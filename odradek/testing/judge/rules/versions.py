@@ -1,4 +1,4 @@
-"""Rules VER: the versions and headers of requests, and the name and version of the client's software."""
+"""Rules VER, about the versions and headers of requests, and the client software's name and version."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ RULES = (
 
 @dataclass(slots=True)
 class AdvertisedVersions:
-    """The responses to ApiVersions on a connection. `response` is the last response without an error, and `refusal` is
-    a response with UNSUPPORTED_VERSION."""
+    """A connection's ApiVersions responses. `response` is the last response without an error, and `refusal` is a
+    response with UNSUPPORTED_VERSION."""
 
     response: Exchange | None = None
     refusal: Exchange | None = None
@@ -109,7 +109,7 @@ def check_encoding(exchange: Exchange, scene: Scene) -> None:
 
 
 def check_api_versions(exchange: Exchange, scene: Scene) -> None:
-    """Examines ApiVersions requests, including requests of an unknown version, which are not decoded."""
+    """Examines ApiVersions requests, including those with an unknown version, which are not decoded."""
     if exchange.api is not ApiKey.API_VERSIONS:
         return
     advertised, request = scene.state(AdvertisedVersions, exchange.connection.number), exchange.request

@@ -1,8 +1,8 @@
-"""The scenarios of the suite. Each scenario prepares a state or a fault, sends commands to the driver, and decides a
-rule by the replies.
+"""The suite's scenarios. Each scenario prepares a state or a fault, sends commands to the driver, and decides a rule
+from the replies.
 
-A scenario returns None if the client keeps the rule, and otherwise a text that explains how the client breaks the rule.
-An error that reaches the application also breaks the rule.
+A scenario returns None if the client keeps the rule, or a text that explains how the client breaks it. An error that
+reaches the application also breaks the rule.
 """
 
 from __future__ import annotations

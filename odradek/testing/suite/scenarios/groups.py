@@ -153,7 +153,7 @@ def _handed(handed: HandOver) -> str | None:
 def commit_with_a_stale_epoch(stage: ScenarioCluster) -> str | None:
     driver, received = start_reader(stage, {"protocol": "consumer"}, acknowledges=False)
     refuse(stage, "OffsetCommit", "STALE_MEMBER_EPOCH")
-    with suppress(ApplicationFailed):  # some clients leave it to the application to commit again
+    with suppress(ApplicationFailed):  # some clients leave retrying the commit to the application
         driver.run_command("ack")
     poll_values(driver, 0)
     driver.run_command("ack")

@@ -14,7 +14,7 @@ PRODUCE_WITH_LEADERS = 10
 PRODUCE_WITH_IDS = 13
 METADATA_WITH_EPOCHS = 7
 HANG_UP_DELAY_S = 4.0
-MAX_CONNECTION_ATTEMPTS = 60  # about ten attempts are usual with the default reconnect.backoff.ms of 50 ms, which grows
+MAX_CONNECTION_ATTEMPTS = 60  # about ten attempts are usual if reconnect.backoff.ms starts at its default of 50 ms
 
 
 def works_with_the_versions_of_today(stage: ScenarioCluster) -> str | None:
@@ -134,7 +134,7 @@ def reader_of_a_node_that_does_not_lead_all(stage: ScenarioCluster) -> str | Non
 
 
 def nodes_that_are_all_gone(stage: ScenarioCluster) -> str | None:
-    """Checks a client whose first metadata lists only nodes at a port where no process listens. Later metadata lists
+    """Checks a client whose first metadata lists only nodes at a port on which no process listens. Later metadata lists
     the real nodes."""
     stage.topic()
     with socket.create_server(("127.0.0.1", 0)) as nobody:

@@ -1,4 +1,4 @@
-"""Scenarios about producers: errors of Produce, and transactions."""
+"""Scenarios about producers, namely Produce errors and transactions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def prepared_transaction(stage: ScenarioCluster) -> str | None:
 
 
 def refused_batch(stage: ScenarioCluster, error: str) -> None:
-    """Sends three batches. The broker refuses the second batch, for which the application may receive an error."""
+    """Sends three batches, of which the broker rejects the second. The application may receive an error for it."""
     stage.topic()
     driver = stage.driver()
     driver.run_command("produce", TOPIC, "0", "a")
@@ -113,9 +113,9 @@ def batch_that_is_too_large(stage: ScenarioCluster) -> str | None:
 
 
 def aborts_after(stage: ScenarioCluster, api: str, error: str, since: int = 0) -> str | None:
-    """Checks that the application can abort a transaction after an error, and then commit its next transaction.
+    """Checks that the application can abort a transaction after an error and then commit its next transaction.
 
-    since  the first version of Produce that has this error
+    since  the first Produce version that has this error
     """
     stage.topic()
     driver = stage.driver(transactional_id="t")

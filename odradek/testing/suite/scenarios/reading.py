@@ -1,4 +1,4 @@
-"""Scenarios about readers: which records they deliver, from which node they read, and at which offset they begin."""
+"""Scenarios about which records readers deliver, which node they read from, and which offset they start at."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def errors_that_reset_no_offset(stage: ScenarioCluster) -> str | None:
     driver.run_command("ack")
     refuse(stage, "Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
     stage.send("c")
-    # The application may receive "c" twice, because KafkaJS joins again and continues at the committed offset.
+    # The application may receive "c" twice, because KafkaJS rejoins and continues at the committed offset.
     later = dict.fromkeys(poll_values(driver, 1))
     return difference([*received, *later], ["a", "b", "c"])
 
@@ -109,8 +109,8 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
     stage.kafka.fault({"match": match, "at": "applied", "do": undefined, "times": 1})
     stage.kafka.move_leader(TOPIC, 0, 2)
     stage.send("b")
-    # A client may read again from the start, or report an error to the application. Kafka's own client treats the
-    # response as a truncation (LogTruncationException, if it has no reset policy), as does franz-go (ErrDataLoss).
+    # A client may read from the start again or report an error to the application. Kafka's own client treats the
+    # response as a truncation (LogTruncationException if it has no reset policy), as does franz-go (ErrDataLoss).
     try:
         received += poll_values(driver, 1)
     except ApplicationFailed as errors:
@@ -122,8 +122,8 @@ def reader_of_follower(stage: ScenarioCluster) -> DrivenClient:
     """Returns a driver that reads from the follower on node 2. Raises Unimplemented if the client does not read from
     followers.
 
-    The driver reads from the follower for at least a second. Then its metadata expires, and the Java client contacts
-    the leader again.
+    The driver reads from the follower for at least a second. After that its metadata expires, which makes the Java
+    client contact the leader again.
     """
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
@@ -210,7 +210,7 @@ def batch_that_is_corrupt(stage: ScenarioCluster) -> str | None:
 
 
 def poll_despite_errors(driver: DrivenClient) -> tuple[list[str], int]:
-    """Polls for a while. Returns the received values, and the number of errors that the application received. Raises
+    """Polls POLLS times. Returns the received values and the number of errors that the application received. Raises
     DriverGone."""
     received: list[str] = []
     errors = 0

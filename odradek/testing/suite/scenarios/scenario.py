@@ -1,4 +1,4 @@
-"""Defines the class of scenarios, and the faults that several scenarios use."""
+"""Defines the class for scenarios, and the faults that several scenarios use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Play: TypeAlias = Callable[[ScenarioCluster], "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A rule, and the function that tests it.
+    """A rule and the function that tests it.
 
-    nodes        the number of nodes of the cluster
-    settings     settings of the cluster
+    nodes        the number of nodes in the cluster
+    settings     the cluster's settings
     is_decisive  whether the scenario alone decides the rule. Set it if the traffic of some clients decides the rule,
                  but not the traffic of all clients.
     """
@@ -31,8 +31,8 @@ class Scenario:
 
     @property
     def decides(self) -> bool:
-        """True if the rule is regarded as kept when the application receives the expected results. If False, the
-        traffic must also show that the client keeps the rule."""
+        """True if the rule is considered kept when the application receives the expected results. If False, the traffic
+        must also show that the client keeps the rule."""
         return self.is_decisive or RULES[self.rule].needs is not None
 
     @property
@@ -49,8 +49,7 @@ def edit(stage: ScenarioCluster, api: str, changes: Mapping[str, int | dict[str,
 
 
 def name_old_leader(stage: ScenarioCluster, node: int) -> None:
-    """Adds a rule after which Metadata names `node` as the leader, with a leader epoch that is older than all
-    others."""
+    """Adds a rule that makes Metadata name `node` as the leader, with a leader epoch older than all others."""
     path = "Topics[*].Partitions[*]"
     changes: dict[str, object] = {f"{path}.LeaderId": node, f"{path}.LeaderEpoch": 0}
     match = {"api": "Metadata", "client_id": JUDGED}

@@ -35,8 +35,8 @@ def start_share_consumer(stage: ScenarioCluster) -> DrivenClient:
 
 
 def poll_records(driver: DrivenClient, count: int = 1) -> list[str]:
-    """Polls until the application has received `count` records. Unlike `poll_values`, does not poll again afterwards,
-    because another poll would acknowledge the records."""
+    """Polls until the application has received `count` records. Unlike `poll_values`, it does not poll again
+    afterwards, because another poll would acknowledge the records."""
     received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(received) < count and time.monotonic() < until_s:
@@ -45,7 +45,7 @@ def poll_records(driver: DrivenClient, count: int = 1) -> list[str]:
 
 
 def start_with_acknowledged_record(stage: ScenarioCluster) -> tuple[DrivenClient, list[str]]:
-    """Starts a member that receives and acknowledges the topic's only record. Returns its driver, and the values that
+    """Starts a member that receives and acknowledges the topic's only record. Returns its driver and the values that
     its application received."""
     stage.topic()
     stage.send("a")
@@ -58,13 +58,13 @@ def start_with_acknowledged_record(stage: ScenarioCluster) -> tuple[DrivenClient
 def add_fault_once(
     stage: ScenarioCluster, do: Mapping[str, Any], api: str = "ShareFetch", at: str = "received"
 ) -> None:
-    """Adds a fault that applies once, to the driver's next request to `api`."""
+    """Adds a fault that applies once, to the driver's next `api` request."""
     stage.kafka.fault({"name": "once", "match": {"api": api, "client_id": JUDGED}, "at": at, "do": do, "times": 1})
 
 
 def poll_past_fault(stage: ScenarioCluster, driver: DrivenClient, received: list[str]) -> str | None:
-    """Polls until the fault was applied, and then until the application receives another record. Returns a description
-    of the difference from the expected records, or None."""
+    """Polls until the fault has been applied, and then until the application receives another record. Returns a
+    description of how the records differ from the expected ones, or None if they do not."""
     until_s = time.monotonic() + PATIENCE_S
     while not hits(stage, "once") and time.monotonic() < until_s:
         received += driver.run_command("poll", str(POLL_MS))
@@ -181,7 +181,7 @@ def second_member_of_a_share_group(stage: ScenarioCluster) -> str | None:
 
 def coordinator_of_a_share_group(stage: ScenarioCluster) -> str | None:
     stage.topic()
-    stage.commit("another")  # creates the topic that the coordinators use
+    stage.commit("another")  # creates the topic used by the coordinators
     stage.kafka.move_coordinator("group", GROUP, 2)
     for node in (1, 3):
         count_requests(stage, "DescribeShareGroupOffsets", node)

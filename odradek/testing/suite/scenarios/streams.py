@@ -22,7 +22,7 @@ QUICK: Final[Mapping[str, str]] = {
 
 
 def application(stage: ScenarioCluster, **environment: str) -> DrivenClient:
-    """Starts an application that processes the topic."""
+    """Starts a Kafka Streams application that processes the topic."""
     driver = stage.driver(group=GROUP, **environment)
     driver.run_command("stream", TOPIC)
     return driver
@@ -34,8 +34,8 @@ def member_of_a_streams_group_closes(stage: ScenarioCluster) -> str | None:
 
 
 def _closes(stage: ScenarioCluster, expected: int, **environment: str) -> str | None:
-    """Starts an application, ends it, and compares the last epochs of its members with `expected`. Returns a
-    description of the difference, or None."""
+    """Starts an application, stops it, and compares its members' last epochs with `expected`. Returns a description of
+    the difference, or None if there is none."""
     earlier = {each["number"] for each in _heartbeats(stage)}
     driver = application(stage, **environment)
     poll_until_stable(stage, [driver])
