@@ -1,1 +1,1 @@
-"""The commands of `odradek`, and the code that reads, checks and writes files for them."""
+"""The `odradek` commands, and the code that reads, checks and writes files for them."""

@@ -1,9 +1,9 @@
-"""Fills the directory of `odradek certs`. Creates the certificates that are missing or about to expire and keeps the
-other certificates.
+"""Fills the directory of `odradek certs`. Creates the certificates that are missing or about to expire, and keeps the
+others.
 
-ca.pem, ca-key.pem                certificate of the CA, which clients trust, and its key
-server.pem, server.p12            key and certificate chain of the broker
-client-NAME.pem, client-NAME.p12  key and certificate chain of each client
+ca.pem, ca-key.pem                the CA's certificate, which clients trust, and its key
+server.pem, server.p12            the broker's key and certificate chain
+client-NAME.pem, client-NAME.p12  each client's key and certificate chain
 truststore.p12                    ca.pem in Java's format
 """
 
@@ -37,7 +37,7 @@ class CannotIssue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CertificateNames:
-    """The names of the certificates in the directory, divided into new certificates and kept certificates."""
+    """The names of the certificates in the directory, divided into new and kept ones."""
 
     new: tuple[str, ...]
     kept: tuple[str, ...]
@@ -50,12 +50,12 @@ def client_file(name: str) -> str:
 def fill(
     directory: Path, *, hosts: Sequence[str], clients: Sequence[str], password: str, now: datetime, days: int
 ) -> CertificateNames:
-    """Creates the missing certificates and renews those that expire soon. Raises CannotIssue, OSError.
+    """Creates missing certificates and renews those that expire soon. Raises CannotIssue, OSError.
 
-    hosts     host names of the broker
-    clients   user names of the clients
+    hosts     the broker's host names
+    clients   the clients' user names
     password  password of the PKCS12 stores
-    days      lifetime of the certificates, except that of the CA
+    days      lifetime of the certificates, except the CA's
     """
     directory.mkdir(parents=True, exist_ok=True)
     new: list[str] = []
@@ -87,8 +87,8 @@ def fill(
 
 
 def _authority(directory: Path, now: datetime) -> Credential | None:
-    """Reads the certificate and the key of the CA, or returns None if neither file exists. Raises CannotIssue if the
-    files cannot be read, or if the certificate has expired."""
+    """Reads the CA's certificate and key. Returns None if neither file exists. Raises CannotIssue if the files cannot
+    be read or the certificate has expired."""
     certificate, key = directory / CA, directory / CA_KEY
     if not certificate.exists() and not key.exists():
         return None
@@ -116,8 +116,8 @@ def _is_there(directory: Path, name: str, authority: Credential, hosts: Sequence
 
 
 def _write(path: Path, content: bytes, *, is_secret: bool = True) -> None:
-    """Writes a file atomically. Only its owner can ever read a secret, because the temporary file is always a new file,
-    never an existing file or link."""
+    """Writes a file atomically. Only the file's owner can ever read a secret, because the temporary file is always
+    newly created, never an existing file or link."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o644)

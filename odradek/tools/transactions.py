@@ -1,10 +1,10 @@
 """Finds open transactions in a cluster, explains why readers wait, and ends transactions.
 
-A hanging transaction is open in a partition, but unknown to all coordinators. It will never end, so readers of
-committed records wait forever. Brokers before KIP-890 could create hanging transactions.
+A hanging transaction is open in a partition but unknown to all coordinators. It will never end, so read_committed
+consumers wait forever. Brokers before KIP-890 could create hanging transactions.
 
-A transaction in doubt may not end on its own either. It belongs to a two-phase commit, which another system decides
-(KIP-939), or it has been open for too long.
+A transaction in doubt may not end on its own either: it is part of a two-phase commit, which another system decides
+(KIP-939), or has been open for too long.
 
 | end it | if it is | effect |
 |---|---|---|
@@ -47,7 +47,7 @@ class PartitionLeader:
 
 
 async def list_partitions(requests: AdminRequests, topics: Iterable[str] | None = None) -> list[PartitionLeader]:
-    """Returns the partitions of these topics, or of all topics. Raises ClientError for a topic that does not exist."""
+    """Returns the partitions of these topics, or of all topics. Raises ClientError if a topic does not exist."""
     requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     request = MetadataRequest(topics=requested, allow_auto_topic_creation=False)
     answer = await requests.ask_any_broker(request, MetadataResponse)
@@ -62,8 +62,8 @@ async def list_partitions(requests: AdminRequests, topics: Iterable[str] | None 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """An open transaction as one partition reports it. `coordinator_epoch` is None if the partition contains no marker
-    of the producer yet."""
+    """An open transaction as one partition reports it. `coordinator_epoch` is None if the partition does not yet
+    contain a marker from the producer."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ class OpenTransaction:
 
 
 async def open_transactions(requests: AdminRequests, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
-    """Returns the open transactions of the partitions, as their leaders report them. Skips partitions without a leader.
+    """Returns the partitions' open transactions, as reported by their leaders. Skips partitions without a leader.
     Raises ClientError."""
     leaders = {TopicPartition(each.topic, each.partition): each.leader_id for each in partitions}
     led = [partition for partition, leader_id in leaders.items() if leader_id is not None]
@@ -101,8 +101,8 @@ async def open_transactions(requests: AdminRequests, partitions: Iterable[Partit
 async def owner_of(
     requests: AdminRequests, transaction: OpenTransaction, ids: dict[int, str]
 ) -> TransactionDescription | None:
-    """Returns the coordinator's description of the transaction to which this open transaction belongs. Returns None if
-    no coordinator knows the transaction. In that case, no coordinator will end it.
+    """Returns the coordinator's description of the transaction that this open transaction is part of. Returns None if
+    no coordinator knows the transaction, in which case no coordinator will end it.
 
     ids  the result of `ids_by_producer`
     """
@@ -143,7 +143,7 @@ async def transaction_at(requests: AdminRequests, partition: PartitionLeader, st
 
 @dataclass(frozen=True, slots=True)
 class HeldRecords:
-    """The part of a partition that readers of committed records cannot read. It begins at `from_offset`, and contains
+    """The part of a partition that read_committed consumers cannot read. It begins at `from_offset` and contains
     `records` records, including markers."""
 
     topic: str
@@ -168,7 +168,7 @@ async def find_in_doubt(
     requests: AdminRequests, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
 ) -> list[InDoubtTransaction]:
     """Returns the transactions in doubt, oldest first. A transaction is in doubt if it has been open for at least
-    `longer_than_ms`, or `two_phase_longer_than_ms` if it belongs to a two-phase commit. Raises ClientError."""
+    `longer_than_ms`, or `two_phase_longer_than_ms` if it is part of a two-phase commit. Raises ClientError."""
     found = [
         each
         for each in await describe_listed(requests, await list_transactions(requests, states=(ONGOING,)))
@@ -176,7 +176,7 @@ async def find_in_doubt(
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
     open_partitions = {topic_partition for each in found for topic_partition in each.partitions}
-    # Requests all topics, because a request for a topic that was deleted in the meantime would fail.
+    # Requests all topics, because a request that names a topic deleted in the meantime would fail.
     all_partitions = await list_partitions(requests) if open_partitions else []
     partitions = [each for each in all_partitions if (each.topic, each.partition) in open_partitions]
     oldest = oldest_in(await open_transactions(requests, partitions))
@@ -217,15 +217,16 @@ async def end_offsets(requests: AdminRequests, partitions: Iterable[PartitionLea
 
 
 ONGOING = "Ongoing"
-# Transaction timeout of the id after a forced end. As in Kafka's tool, this is the timeout of an admin request.
+# Transaction timeout that a forced termination sets for the transactional id. As in Kafka's tool, it is the timeout of
+# an admin request.
 TIMEOUT_MS = 30_000
 
 
 async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -> None:
-    """Aborts the open transaction of an id and returns when the abort is complete. Raises ClientError.
+    """Aborts a transactional id's open transaction and returns once the abort is complete. Raises ClientError.
 
-    Also raises ClientError if the id has no open transaction, because its producer would be fenced needlessly, and if
-    the transaction belongs to a two-phase commit.
+    Also raises ClientError if the id has no open transaction, because its producer would be fenced needlessly, or if
+    the transaction is part of a two-phase commit.
     """
     found = await describe_transaction(requests, transactional_id)
     if found.state != ONGOING:
@@ -240,16 +241,16 @@ async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -
 
 
 async def force_terminate(requests: AdminRequests, transactional_id: str) -> TransactionDescription:
-    """Aborts the open transaction of an id, fences its owner, and ends two-phase commit for the id. Returns the
-    previous state when the abort is complete. Raises ClientError, for example if the id is unknown."""
+    """Aborts a transactional id's open transaction, fences its owner, and ends two-phase commit for the id. Returns the
+    previous state once the abort is complete. Raises ClientError, for example if the id is unknown."""
     found = await describe_transaction(requests, transactional_id)
     await fence_producer(requests, transactional_id, TIMEOUT_MS)
     return found
 
 
 async def abort_by_marker(requests: AdminRequests, transaction: OpenTransaction) -> None:
-    """Writes an abort marker into one partition. Raises ClientError if a request fails, or if a coordinator knows the
-    transaction, because the marker would end only the part in this partition."""
+    """Writes an abort marker into one partition. Raises ClientError if a request fails. Also raises it if a coordinator
+    knows the transaction, because the marker would end only the part in this partition."""
     owner = await owner_of(requests, transaction, await ids_by_producer(requests, [transaction.producer_id]))
     if owner is not None:
         raise ClientError(

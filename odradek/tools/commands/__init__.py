@@ -1,1 +1,1 @@
-"""The commands of `odradek`, with a module for each command. `tree.py` lists them. They work with any Kafka broker."""
+"""The `odradek` commands, with a module for each command. `tree.py` lists them. They work with any Kafka broker."""

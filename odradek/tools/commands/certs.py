@@ -10,8 +10,8 @@ from odradek.tools.commands.options import add_json, add_list
 from odradek.tools.commands.output import print_object
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
-# Java's default password. It need not be secret, because anyone who can read the stores can also read the keys beside
-# them.
+# Java's default password. It does not have to be secret, because anyone who can read the stores can also read the keys
+# next to them.
 DEFAULT_PASSWORD = "changeit"
 DEFAULT_DAYS = 365
 

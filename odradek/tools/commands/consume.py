@@ -151,7 +151,7 @@ async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
 async def _ends(
     consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
 ) -> dict[TopicPartition, int] | None:
-    """Returns the offset at which to stop in each partition (exclusive), or None if reading continues forever."""
+    """Returns the (exclusive) offset at which to stop in each partition, or None if reading continues forever."""
     if not options.exit and options.until_ms is None:
         return None
     ends = await consumer.end_offsets(partitions)
@@ -191,7 +191,7 @@ async def _print(
     ends: dict[TopicPartition, int] | None,
     decoder: RecordDecoder | None,
 ) -> None:
-    """Prints records until the requested count or the end offsets (exclusive) are reached."""
+    """Prints records until the requested count or the (exclusive) end offsets are reached."""
     left = options.count
     out = sys.stdout.buffer
     while left is None or left > 0:
@@ -213,7 +213,7 @@ async def _print(
 
 
 async def _is_at(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Returns whether the end offsets are reached. In a group, only the partitions that are assigned to this member are
+    """Returns whether the end offsets are reached. In a group, only the partitions assigned to this member are
     considered."""
     assigned = consumer.assignment()
     if not assigned:

@@ -1,4 +1,4 @@
-"""Implements `odradek control`, which makes any call of the control interface from a shell.
+"""Implements `odradek control`, which makes any control interface call from a shell.
 
 The actions, arguments and options are derived from the rows of `odradek/control_calls/table.py`. docs/testing.md
 explains each call.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.testing.sync import Refused
 
 DEFAULT_ADDRESS = "localhost:9644"
-PAIRS = "values"  # name of the arguments of a call that accepts arbitrary fields
+PAIRS = "values"  # name for the arguments of a call that accepts arbitrary fields
 ADDRESS, TOKEN = "ODRADEK_CONTROL", "ODRADEK_TOKEN"  # environment variables, also used by test fixtures
 STATUS_OF = {401: NOT_PERMITTED, 403: NOT_PERMITTED, 404: NOT_FOUND}
 Options = argparse.Namespace
@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_field(parser: argparse.ArgumentParser, field: CallField) -> None:
-    """Adds the argument or option for a field, under the name of the field."""
+    """Adds the argument or option for a field, under the field's name."""
     words = field.words or None
     if field.kind is FieldKind.SWITCH:
         parser.add_argument(str(field.option), dest=field.name, action="store_false", help=words)
@@ -109,14 +109,14 @@ def _numbers(text: str) -> int | list[int]:
 
 
 def _text(given: str) -> str:
-    """Returns a text that is given literally, as @FILE, or as - for standard input. Raises ValueError, OSError."""
+    """Returns a text given literally, as @FILE, or as - for standard input. Raises ValueError, OSError."""
     if given == "-":
         return sys.stdin.read()
     return Path(given[1:]).read_text(encoding="utf-8") if given.startswith("@") else given
 
 
 def _document(given: str) -> Any:
-    """Parses a rule that is given as JSON, as @FILE, or as - for standard input. Raises ValueError, OSError."""
+    """Parses a rule given as JSON, as @FILE, or as - for standard input. Raises ValueError, OSError."""
     try:
         return json.loads(_text(given))
     except ValueError as error:
@@ -133,7 +133,7 @@ def _value(text: str) -> Any:
 
 
 def values_of(call: ControlCall, options: Options) -> dict[str, Any]:
-    """Returns the values that the command line contains for the fields of the call. Raises ValueError, OSError."""
+    """Returns the values that the command line gives for the call's fields. Raises ValueError, OSError."""
     values: dict[str, Any] = {name: _value(value) for name, value in getattr(options, PAIRS, ())}
     fields = (*call.path_fields, *(call.body or ()), *call.query, *((call.document,) if call.document else ()))
     for field in fields:

@@ -1,4 +1,4 @@
-"""Implements `odradek doctor`, which checks for common problems, and explains how to fix them."""
+"""Implements `odradek doctor`, which checks for common problems and explains how to fix them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the checks. Returns REFUSED if there is a problem. Warnings are not treated as problems."""
+    """Runs the checks. Returns REFUSED if there is a problem. Warnings do not count as problems."""
     from odradek.serve import default_data_directory
     from odradek.tools.doctor.facts import broker_facts, directory_facts, machine_facts
     from odradek.tools.doctor.findings import Severity, diagnose_broker, diagnose_directory, diagnose_machine

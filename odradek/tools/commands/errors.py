@@ -1,4 +1,4 @@
-"""The exit statuses of commands, and the wording of their errors.
+"""The commands' exit statuses and the wording of their errors.
 
 | status | meaning |
 |---|---|
@@ -11,7 +11,7 @@
 | 6 | a comparison found differences |
 | 130 | interrupted by Ctrl-C |
 
-For some mistakes, the message explains more than the error itself:
+For some mistakes, the message explains more than the error itself does:
 
 | mistake | message, status |
 |---|---|
@@ -25,7 +25,7 @@ For some mistakes, the message explains more than the error itself:
 | a topic, partition, group or transactional id does not exist | its name, and how to list existing ones, 4 |
 | the permission is missing, or the password is wrong | the permission, and how to add an ACL, 5 |
 | more replicas than brokers | `there are fewer brokers than replicas`, 1 |
-| a group that has members is to be changed | `stop its members first`, 1 |
+| a command changes a group that has members | `stop its members first`, 1 |
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ ADVICE: Mapping[ErrorCode, str] = {
 
 
 def explained(error: Exception) -> tuple[int, str]:
-    """Returns the exit status and the message for an error. Raises the error itself if it is unexpected."""
+    """Returns the exit status and the message for an error. Re-raises an unexpected error."""
     match error:
         case CommandError():
             return error.status, str(error)

@@ -1,4 +1,4 @@
-"""Determines the positions of groups in their partitions, and their lag."""
+"""Determines groups' positions in their partitions, and their lag."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Position(NamedTuple):
-    """The position of a group in a partition. `committed` is None if the group has no committed offset. `end` is the
-    high watermark, or None if the partition does not exist or has no leader."""
+    """A group's position in a partition. `committed` is None if the group has no committed offset. `end` is the high
+    watermark, or None if the partition does not exist or has no leader."""
 
     partition: TopicPartition
     committed: int | None
@@ -31,12 +31,11 @@ class Position(NamedTuple):
 async def positions(
     admin: Admin, groups: Mapping[str, tuple[Committed, Collection[TopicPartition]]]
 ) -> dict[str, list[Position]]:
-    """Returns the positions of each group, given its committed offsets and the partitions that are assigned to its
-    members.
+    """Returns each group's positions, given its committed offsets and the partitions assigned to its members.
 
     Includes every partition of each topic for which the group has committed offsets or assigned partitions, because the
-    group has yet to read the partitions without a committed offset. Leaves out assigned partitions that the topic does
-    not have. A streams group has such partitions if another topic of the same subtopology has more partitions.
+    group still has to read the partitions without a committed offset. Leaves out assigned partitions that the topic
+    does not have, which occur in a streams group if another topic of the same subtopology has more partitions.
     """
     named = {name: {*committed, *assigned} for name, (committed, assigned) in groups.items()}
     existing = {*await admin.list_topics(include_internal=True)}

@@ -98,7 +98,7 @@ async def _offsets(admin: Admin, partitions: list[TopicPartition], at: int) -> d
 
 
 async def selected(admin: Admin, topics: list[str]) -> list[TopicPartition]:
-    """Returns the partitions that the user selected. Each topic is given as TOPIC or TOPIC:0,1."""
+    """Returns the partitions that the user selected. Each topic is written as TOPIC or TOPIC:0,1."""
     targets: list[tuple[str, str | None]] = []
     for text in topics:
         parts = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
@@ -241,9 +241,9 @@ async def _print_listing(admin: Admin, states: list[str], types: list[str], *, a
 async def _members_and_offsets(
     admin: Admin, listing: GroupListing
 ) -> tuple[GroupDescription, dict[TopicPartition, OffsetAndMetadata] | GroupLag] | None:
-    """Returns the description of a group and its committed offsets. For a share group, returns its lag instead of its
-    offsets. Returns None if the group has been deleted in the meantime, if the user is not permitted to describe it, or
-    if this client does not support its type."""
+    """Returns a group's description and committed offsets, or its lag instead of offsets for a share group. Returns
+    None if the group has been deleted in the meantime, the user is not permitted to describe it, or this client does
+    not support its type."""
     from odradek.client.common.errors import ClientError
 
     name = listing.group_id
@@ -308,8 +308,7 @@ def _print_topologies(descriptions: list[ShownGroup], *, as_json: bool) -> None:
 
 
 def _print_view(descriptions: list[ShownGroup], options: argparse.Namespace) -> bool:
-    """Prints the members or the states of the groups if the options request them and returns True. Otherwise returns
-    False."""
+    """If the options request the groups' members or states, prints them and returns True. Otherwise returns False."""
     rows: list[Row]
     if options.members:
         in_tasks = [row for each in descriptions if each.streams is not None for row in member_rows(each.streams)]

@@ -110,8 +110,8 @@ def run_check(options: argparse.Namespace) -> int:
 
 
 class ByteBar:
-    """A progress bar on a terminal. It appears once the work has taken a second, and is erased at the end. Nothing is
-    printed if the output is not a terminal."""
+    """A progress bar on a terminal. It appears after a second of work and is erased at the end. Nothing is printed if
+    the output is not a terminal."""
 
     def __init__(self, size_bytes: int, to: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._size_bytes = max(size_bytes, 1)
@@ -132,7 +132,7 @@ class ByteBar:
             self._write("\r\x1b[K")
 
     def add(self, name: str, size_bytes: int) -> None:
-        """Adds the number of bytes that were read and redraws the bar if it is due."""
+        """Adds to the number of bytes read, and redraws the bar if it is due."""
         self._done_bytes += size_bytes
         now = self._clock()
         if now < self._next_at:

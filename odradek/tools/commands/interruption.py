@@ -1,4 +1,4 @@
-"""Handles SIGINT and SIGTERM in a command that runs another command. The signals end the other command, but the report
+"""Handles SIGINT and SIGTERM in a command that runs another command. The signals stop the other command, but the report
 is still written."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from threading import Timer
 from types import FrameType, TracebackType
 from typing import IO, Final, Self
 
-# GitHub Actions kills a step 10 s after its first signal. The report must be written before that.
+# GitHub Actions kills a step 10 s after its first signal. The report must be written before then.
 GRACE_S: Final = 3.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 if sys.platform == "win32":
@@ -23,15 +23,15 @@ else:
 
 
 class Interruption:
-    """A context in which signals end the running command instead of this process, so that files are written completely.
-    `received` is the first signal.
+    """A context in which signals stop the running command instead of this process, so that files are written
+    completely. `received` is the first signal.
 
-    The first SIGINT or SIGTERM ends the command, or raises KeyboardInterrupt if no command is running. Later signals
+    The first SIGINT or SIGTERM stops the command, or raises KeyboardInterrupt if no command is running. Later signals
     kill the command. The context must be used in the main thread.
     """
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
-        """Creates the context. A command that does not end within `grace_s` after the first signal is killed."""
+        """Creates the context. A command that has not exited `grace_s` after the first signal is killed."""
         self.received: signal.Signals | None = None
         self._grace_s = grace_s
         self._command: subprocess.Popen[bytes] | None = None
@@ -49,12 +49,12 @@ class Interruption:
             signal.signal(number, before)  # type: ignore[arg-type]  # what signal.signal returned
 
     def run(self, words: Sequence[str], environment: Mapping[str, str], output: IO[str] | None = None) -> int:
-        """Runs a command until it ends. Returns its exit status, which is negative if a signal has ended the command.
+        """Runs a command and waits for it to exit. Returns its exit status, which is negative if a signal ended it.
         Raises FileNotFoundError.
 
         The command gets its own process group, so that a signal reaches all its processes. If standard input is a
-        terminal, the command remains in the process group of this process instead. It can then read from the
-        terminal, and Ctrl-C reaches it anyway.
+        terminal, the command remains in this process's group instead, so that it can read from the terminal; Ctrl-C
+        reaches it anyway.
 
         output  replaces the standard output of the command
         """
@@ -74,7 +74,7 @@ class Interruption:
             if self._timer is not None:
                 self._timer.cancel()
         if self.received is not None:
-            self._signal_all(KILL)  # kills processes that the command has left running
+            self._signal_all(KILL)  # kills processes that the command left running
         self._command = None
         return status
 
@@ -91,7 +91,7 @@ class Interruption:
             raise KeyboardInterrupt
 
     def _end(self, number: signal.Signals) -> None:
-        if self._has_group or number is not signal.SIGINT:  # otherwise the terminal has sent SIGINT to the command, too
+        if self._has_group or number is not signal.SIGINT:  # otherwise the terminal has also sent SIGINT to the command
             self._signal_all(number)
         self._timer = Timer(self._grace_s, self._signal_all, (KILL,))
         self._timer.daemon = True

@@ -40,7 +40,7 @@ MAX_SHOWN_RARE_ANSWERS = 8
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """The end of the judged command: its status, its duration, and the name of the signal that interrupted it."""
+    """How the judged command ended: its status, its duration, and the name of the signal that interrupted it."""
 
     status: int = 0
     took_s: float = 0.0
@@ -48,8 +48,7 @@ class CommandEnd:
 
     @property
     def failure(self) -> str:
-        """The reason why the verdict does not cover a complete, successful run. Empty if the run was complete and
-        successful."""
+        """The reason that the verdict does not cover a complete, successful run. Empty if it does."""
         if self.signal:
             return f"the run was ended by {self.signal}: the verdict covers only the requests before that"
         return f"the command ended with status {self.status}" if self.status else ""
@@ -57,7 +56,7 @@ class CommandEnd:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRule:
-    """A broken rule that the user chose to ignore. The rule is enforced again from the day after `until`."""
+    """A broken rule that the user has chosen to ignore. The rule is enforced again from the day after `until`."""
 
     rule: str
     reason: str
@@ -204,8 +203,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interruption) -> int:
-    """Judges clients while they run: the clients of a command, of a driver, or of a broker with the control
-    interface."""
+    """Judges clients while they run: those of a command, of a driver, or of a broker with the control interface."""
     if options.suite:
         return _suite(options, folder, interruption)
     recording = options.record or folder / "recording"
@@ -226,8 +224,8 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
 
 
 def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: int) -> Iterator[str]:
-    """Yields lines about the last odd responses that a failed command received. They may have caused the failure, if
-    the command does not handle every response that the protocol allows."""
+    """Yields lines about the last odd responses that a failed command received. They may have caused the failure if the
+    command does not handle every response that the protocol allows."""
     from odradek.protocol.recording import Kind
 
     if not recent:
@@ -279,7 +277,7 @@ def _is_recording(path: Path) -> bool:
 
 
 def _seed(options: argparse.Namespace) -> int:
-    """Returns the seed for odd responses; 0 means no odd responses. If the options give no seed, chooses a seed and
+    """Returns the seed for odd responses; 0 means no odd responses. If the options do not give a seed, chooses one and
     prints it."""
     if options.odd is not None:
         return int(options.odd)
@@ -294,8 +292,8 @@ def _seed(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], ControlledCluster]]:
-    """Starts a fresh broker. Yields the environment for a command, which contains the address of the broker, and the
-    cluster of the broker. `seed` selects odd responses."""
+    """Starts a fresh broker. Yields the environment for a command, which contains the broker's address, and the
+    broker's cluster. `seed` selects odd responses."""
     from odradek.testing.sync import Odradek, Process
 
     broker = Process({}, recording)
@@ -312,14 +310,14 @@ def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], Contro
 
 def _write_recording(options: argparse.Namespace, recording: Path) -> bool:
     """Writes the broker's recording to a file until SIGINT or SIGTERM arrives, or until the broker ends the recording.
-    Returns False if the broker refuses to record."""
+    Returns False if the broker rejects the request to record."""
     host, port = options.attach
     connection = HTTPConnection(host, port)
     headers = {}
     if options.token_file is not None:
         headers["Authorization"] = f"Bearer {options.token_file.read_text(encoding='utf-8').strip()}"
     try:
-        # If the recording is kept, it may be replayed, which needs the records.
+        # A recording that is kept may be replayed, which needs the records.
         keeps_records = "false" if options.record is None else "true"
         method, path, _ = RECORDING.request({"records": keeps_records})
         connection.request(method, f"{BASE}/clusters/{quote(options.cluster, safe='')}{path}", headers=headers)
@@ -345,7 +343,7 @@ def _write_recording(options: argparse.Namespace, recording: Path) -> bool:
 
 
 def _end_reason(recording: Path) -> str:
-    """Returns the reason why the broker ended a recording."""
+    """Returns the reason that the broker ended a recording."""
     from odradek.protocol.recording import Kind
 
     why = "the broker ended the recording"

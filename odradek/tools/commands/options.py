@@ -1,4 +1,4 @@
-"""Defines the options that several commands share and creates the client that these options configure."""
+"""Defines the options that several commands share, and creates the client configured by these options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 class CommandActions:
-    """The actions of a command, such as `list` in `odradek topics list`. Each action connects to a cluster."""
+    """A command's actions, such as `list` in `odradek topics list`. Each action connects to a cluster."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parsers = parser.add_subparsers(title="actions", metavar="ACTION")
@@ -45,11 +45,11 @@ class CommandActions:
     def add(
         self, name: str, help: str, act: Act, check: Check | None = None, *, json: bool = False, more: str | None = None
     ) -> Iterator[argparse.ArgumentParser]:
-        """Adds an action. Yields a parser to which the caller adds the action's own arguments. These arguments come
-        before --json and the connection options.
+        """Adds an action. Yields a parser to which the caller adds the action's own arguments, which come before --json
+        and the connection options.
 
-        act    coroutine function that runs the action with a connected Admin
-        check  function that raises ValueError for contradictory options, before anything is sent
+        act    the coroutine function that runs the action with a connected Admin
+        check  a function that raises ValueError for contradictory options before anything is sent
         json   whether the action has the option --json
         more   a longer description, if `help` is not enough
         """
@@ -155,7 +155,7 @@ def add_topic(parser: argparse.ArgumentParser, *, is_required: bool = True, help
 
 
 def complete_topics(action: argparse.Action) -> None:
-    """Makes the shell complete this argument with the topic names of the cluster."""
+    """Makes the shell complete this argument with the cluster's topic names."""
 
     def topics(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
         async def ask() -> Iterable[str]:
@@ -175,7 +175,7 @@ def client_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def security(options: argparse.Namespace) -> SecuritySettings:
-    """Returns the client's settings for TLS and SASL. Raises ValueError, OSError."""
+    """Returns the client's TLS and SASL settings. Raises ValueError, OSError."""
     choose(options)
     if options.command_config is None and not options.properties and not options.profile_properties:
         return {}
@@ -231,7 +231,7 @@ def setting(text: str) -> tuple[str, str]:
 
 def time_ms(text: str) -> int:
     """Parses an ISO 8601 date or time. Used as `type=` of arguments. As in Kafka's tools, the time is in UTC unless the
-    text contains an offset."""
+    text contains a UTC offset."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

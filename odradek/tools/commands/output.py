@@ -15,8 +15,8 @@ GAP = "  "
 
 
 def headings(keys: str, **others: str) -> dict[str, str]:
-    """Returns the heading of each column of a table, by key. A heading is the key in capitals, unless `others` contains
-    another heading."""
+    """Returns the heading of each table column, keyed by the column's key. A heading is the key in capitals, unless
+    `others` contains a different one."""
     return {key: others.get(key, key.upper().replace("_", " ")) for key in keys.split()}
 
 
@@ -37,7 +37,7 @@ def print_object(value: object) -> None:
 
 
 class JsonArray:
-    """Prints a JSON array object by object, in the format of `print_object`. After an error, the array remains
+    """Prints a JSON array object by object, in the format of `print_object`. After an error, the array is left
     unclosed."""
 
     def __init__(self) -> None:
@@ -101,6 +101,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def complain(command: str, text: str) -> None:
-    """Prints each line of a text on stderr, prefixed by the name of the command."""
+    """Prints each line of a text on stderr, prefixed with the command's name."""
     for line in text.splitlines():
         print(f"{command}: {line}", file=sys.stderr)

@@ -12,15 +12,15 @@ from odradek.tools.commands.similar_names import did_you_mean
 
 COLUMNS = 80  # used if the output is not a terminal
 OPTION = r"(?<![\w-])--[a-z][\w-]*"
-MAX_LISTED_ELEMENTS = 8  # maximum number of actions that a message lists
+MAX_LISTED_ELEMENTS = 8  # maximum number of actions listed in a message
 CONNECTION = ("-b", "--bootstrap-server", "--profile", "--command-config", "-X", "--timeout")
 
 
 class Help(argparse.HelpFormatter):
-    """A help formatter that wraps prose, but leaves the lines of examples unchanged."""
+    """A help formatter that wraps prose but leaves the lines of examples unchanged."""
 
     def __init__(self, prog: str) -> None:
-        # argparse creates a formatter for each option that is added. The default formatter would import shutil, which
+        # argparse creates a formatter each time an option is added. The default formatter would import shutil, which
         # imports all compression modules.
         super().__init__(prog, width=_columns() - 2)
 
@@ -41,7 +41,7 @@ class CommandParser(argparse.ArgumentParser):
     def refuse(self, words: Sequence[str], given: argparse.Namespace) -> NoReturn:
         """Ends the program with a message about arguments that the command does not accept.
 
-        given  the other options of the command line
+        given  the other options on the command line
         """
         known = re.findall(OPTION, self.format_help())
         word = next((each for each in words if each.startswith("-")), words[0])
@@ -65,7 +65,8 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _option_for(word: str, known: Sequence[str], given: argparse.Namespace) -> str:
-    """Returns a hint that names an option whose value this word may be, or an empty string if no option is likely."""
+    """Returns a hint that names an option whose value this word may be, or an empty string if there is no likely
+    option."""
     if "=" in word and "--add-config" in known:
         return f" Did you mean '--add-config {word}'?"
     if "--topic" in known and not getattr(given, "topic", None):
@@ -82,8 +83,8 @@ def _columns() -> int:
 
 
 def command_first(words: Sequence[str]) -> list[str]:
-    """Moves connection options from the front of the command line to the position after the names of the command and
-    its action, so that `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
+    """Moves connection options from the start of the command line to after the names of the command and its action, so
+    that `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
     end = 0
     while end < len(words) and words[end].startswith(("-b", "-X", "--")):
         name, separator, _ = words[end].partition("=")

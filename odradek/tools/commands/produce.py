@@ -126,7 +126,7 @@ async def _produce(options: argparse.Namespace) -> None:
         read = _blocks(options)
         partition = None if options.partition == BY_KEY else options.partition
         count = 0
-        # Reading may wait for the user to type. Meanwhile, the event loop sends the records that have been read.
+        # Reading can wait for the user to type, so the event loop sends the records read so far in the meantime.
         while block := await asyncio.to_thread(next, read, None):
             for record in block[: None if options.count is None else options.count - count]:
                 count += 1
@@ -176,7 +176,7 @@ def _record_error(number: int, error: ClientError | CommandError) -> CommandErro
 
 
 def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
-    """Yields records in blocks as they arrive. No block is empty. A record is an entire file, or ends with the
+    """Yields records in blocks as they arrive. No block is empty. A record is either a complete file or ends with the
     delimiter, which is optional after the last record."""
     end = delimiter(options.delimiter)
     if options.files and not options.lines:
@@ -191,8 +191,8 @@ def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
 
 
 def split(read: Callable[[int], bytes], end: bytes) -> Iterator[list[bytes]]:
-    """Yields lists of records. Each list contains all records that have been read so far, so that no line that a user
-    types is held back."""
+    """Yields lists of records. Each list contains all the records read so far, so that no line typed by a user is held
+    back."""
     rest = b""
     while part := read(READ_BYTES):
         *whole, rest = (rest + part).split(end)

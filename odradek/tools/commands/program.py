@@ -8,8 +8,8 @@ from odradek.tools.commands.errors import DONE
 
 
 def configure_serve(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `serve`, for `--help` only. `odradek.serve` parses the options itself, so that a broker can
-    start without importing this package."""
+    """Adds the options of `serve`, for use by `--help` only. `odradek.serve` parses the options itself, so that a
+    broker can start without importing this package."""
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument(
         "--override", action="append", metavar="NAME=VALUE", help="a setting, such as num.partitions=3; may be repeated"
@@ -84,8 +84,8 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_health(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `health`, for `--help` only. Another module parses them, so that `health`, which runs every
-    few seconds, need not import this package."""
+    """Adds the options of `health`, for use by `--help` only. Another module parses them, so that `health`, which runs
+    every few seconds, need not import this package."""
     parser.add_argument(
         "--http-port", metavar="N", help="the broker's HTTP port; default: that of its configuration, or 9644"
     )

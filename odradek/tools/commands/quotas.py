@@ -1,4 +1,4 @@
-"""Implements `odradek quotas`, which lists, sets and removes the quotas of users, clients and addresses, like
+"""Implements `odradek quotas`, which lists, sets and removes quotas for users, clients and addresses, like
 kafka-configs."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.users import QuotaEntity
 
-# For each option, the entity type, the metavar and the help. The option with the suffix -defaults selects the default
-# of the entity type.
+# Each option's entity type, metavar and help. The same option with the suffix -defaults selects the entity type's
+# default.
 ENTITIES = {
     "user": ("user", "NAME", "this user, without the prefix User:"),
     "client": ("client-id", "ID", "clients with this client.id"),

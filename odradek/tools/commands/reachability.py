@@ -1,9 +1,8 @@
-"""Implements `odradek wait`, which waits until the broker is ready, for scripts that start a broker. Also explains why
+"""Implements `odradek wait`, with which scripts that start a broker wait until it is ready. Also explains why
 advertised addresses cannot be reached.
 
 A response from the bootstrap server is not enough, because clients then connect to the addresses that it advertises. If
-these addresses cannot be reached, the resulting errors, such as a timeout or a missing leader, do not show the
-reason.
+these addresses cannot be reached, the resulting errors, such as a timeout or a missing leader, do not show why.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ async def _wait(options: argparse.Namespace) -> None:
 
 
 async def unreachable_broker(options: argparse.Namespace) -> str | None:
-    """Explains which broker's advertised address cannot be reached. Returns None if all addresses can be reached, or if
+    """Explains which broker's advertised address cannot be reached. Returns None if all addresses can be reached, or
     the cluster cannot be described."""
     try:
         async with admin(options, TIMEOUT_S * 1000) as connection:

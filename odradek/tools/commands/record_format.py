@@ -1,4 +1,4 @@
-"""Formats records for output, with the formats and delimiters of kcat's `-f`, or as JSON like kcat's `-J`."""
+"""Formats records for output with the formats and delimiters of kcat's `-f`, or as JSON like kcat's `-J`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def _fields(null: bytes) -> dict[str, Render]:
 
 
 def _json_indented(content: bytes) -> bytes:
-    """Indents a JSON object or array and keeps the spelling of its values. Returns any other content unchanged."""
+    """Indents a JSON object or array without changing how its values are written. Returns any other content
+    unchanged."""
     try:
         lines = indented(content.decode())
     except UnicodeDecodeError:
@@ -85,12 +86,12 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
 
 
 def json_render(parts_as_json: frozenset[str]) -> Render:
-    """Returns the renderer for `--json`. The parts in `parts_as_json` are already JSON, and are embedded unchanged."""
+    """Returns the renderer for `--json`. The parts in `parts_as_json` are already JSON and are embedded unchanged."""
     return partial(as_json, parts_as_json=parts_as_json)
 
 
 def as_json(record: ConsumerRecord, parts_as_json: frozenset[str] = frozenset()) -> bytes:
-    """Formats a record as a JSON object on one line. Bytes that are not UTF-8 are replaced, while `-f` prints the
+    """Formats a record as a JSON object on one line. Bytes that are not UTF-8 are replaced, whereas `-f` prints the
     original bytes."""
     start = json.dumps(
         {

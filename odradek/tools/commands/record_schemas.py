@@ -1,4 +1,4 @@
-"""Decodes and encodes the keys and values of records with a schema registry, for `odradek consume` and `produce`."""
+"""Decodes and encodes records' keys and values with a schema registry, for `odradek consume` and `produce`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class RecordDecoder:
     """Replaces keys and values in the registry's wire format with JSON."""
 
     registry: RegistryClient
-    formats: Mapping[str, str]  # by part of the record: key, value
+    formats: Mapping[str, str]  # keyed by part of the record: key, value
     _schemas: dict[int, _Schema] = field(default_factory=dict)
 
     async def decoded(self, record: ConsumerRecord) -> ConsumerRecord:
-        """Returns the record with its key, its value or both decoded to JSON. Raises CommandError, whose message
+        """Returns the record with its key, its value or both decoded to JSON. Raises CommandError with a message that
         identifies the record."""
         key = await self._part(record, "key", record.key)
         return record._replace(key=key, value=await self._part(record, "value", record.value))
@@ -64,10 +64,10 @@ class RecordDecoder:
 class RecordEncoder:
     """Replaces JSON keys and values with bytes in the registry's wire format."""
 
-    schemas: Mapping[str, _Schema]  # by part of the record: key, value
+    schemas: Mapping[str, _Schema]  # keyed by part of the record: key, value
 
     def encoded(self, part: str, content: bytes | None) -> bytes | None:
-        """Encodes a key or a value. Raises CommandError if the content is not JSON, or does not fit the schema."""
+        """Encodes a key or a value. Raises CommandError if the content is not JSON or does not match the schema."""
         from odradek.registry.values import SchemaValueError, encode_text
 
         schema = self.schemas.get(part)

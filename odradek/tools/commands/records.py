@@ -1,4 +1,4 @@
-"""Implements `odradek records`, which shows offsets like kafka-get-offsets, and deletes records like
+"""Implements `odradek records`, which shows offsets like kafka-get-offsets and deletes records like
 kafka-delete-records."""
 
 from __future__ import annotations

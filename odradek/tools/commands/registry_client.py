@@ -1,4 +1,4 @@
-"""The client of a schema registry that the commands use. Its errors are written for users of a command."""
+"""The schema registry client that the commands use. Its errors are written for the commands' users."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ STATUS: Final[Mapping[RegistryFailure, int]] = {
     RegistryFailure.NOT_FOUND: NOT_FOUND,
     RegistryFailure.REFUSED: REFUSED,
 }
-# Advice that is added to a message, by the error code of the registry. Errors without a row here get the advice for the
-# kind of error.
+# Advice added to a message, keyed by the registry's error code. Errors without a row here get the advice for their kind
+# of error.
 ADVICE_FOR_CODES: Final[Mapping[int, str]] = {
     40401: "`odradek schemas list` shows all subjects. Names are case-sensitive.",
     40402: "`odradek schemas show SUBJECT` lists the versions of a subject.",
@@ -80,8 +80,8 @@ def _command_error(error: SchemaRegistryError) -> CommandError:
 
 
 def registry_client(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> RegistryClient:
-    """Creates a client as the options specify. Raises ValueError if options contradict each other. Raises OSError if
-    the password file cannot be read."""
+    """Creates a client as the options specify. Raises ValueError if the options contradict one another. Raises OSError
+    if the password file cannot be read."""
     password = None
     if options.registry_password_file is not None:
         password = Path(options.registry_password_file).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")

@@ -1,4 +1,4 @@
-"""Implements `odradek replay`, which replays a recording against a broker, and compares the responses."""
+"""Implements `odradek replay`, which replays a recording against a broker and compares the responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.testing.replay.player import Control, FoundDifference, ReplayResult
 
 SAME, DIFFERENT, MISUNDERSTOOD = 0, 1, 2
-MAX_SHOWN_EXCHANGES = 3  # maximum number of exchanges that are listed for one difference
+MAX_SHOWN_EXCHANGES = 3  # maximum number of exchanges listed for one difference
 
 
 def parse_explanation(text: str) -> tuple[str, str]:

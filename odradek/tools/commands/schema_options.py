@@ -1,5 +1,5 @@
 """Defines the options that specify a schema registry, and the options of `odradek consume` and `produce` that need one.
-Does not import the registry's client, so that commands start quickly if they use no registry."""
+Does not import the registry client, so that commands that use no registry start quickly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from odradek.client.schema_registry.address import DEFAULT_URL, VARIABLE
 
-# Values of the format options, with the schema type that each value requires. "schema" accepts all types.
+# Values of the format options, with the schema type that each of them requires. "schema" accepts all types.
 TYPES: Final[Mapping[str, str | None]] = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF", "schema": None}
 
 
@@ -45,6 +45,6 @@ def add_formats(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def formats_of(options: argparse.Namespace) -> dict[str, str]:
-    """Returns the formats that the user specified, by part of the record: key, value."""
+    """Returns the formats that the user specified, keyed by part of the record: key, value."""
     given = {"key": options.key_format, "value": options.value_format}
     return {part: value for part, value in given.items() if value is not None}

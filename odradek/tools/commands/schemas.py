@@ -1,4 +1,4 @@
-"""Implements `odradek schemas`, which lists, shows, registers and checks the schemas of a schema registry."""
+"""Implements `odradek schemas`, which lists, shows, registers and checks a schema registry's schemas."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def show(registry: RegistryClient, options: argparse.Namespace) -> int:
 
 
 def _for_people(schema: str) -> str:
-    """Indents a schema in JSON. Returns any other schema, such as a Protobuf schema, unchanged."""
+    """Indents a JSON schema. Returns any other schema, such as a Protobuf schema, unchanged."""
     lines = indented(schema)
     return schema.rstrip("\n") if lines is None else lines
 

@@ -1,5 +1,5 @@
-"""Implements `odradek seed`, which writes the topics, schemas and records of a demonstration to a running broker, or
-prints the seed of the demonstration."""
+"""Implements `odradek seed`, which writes a demonstration's topics, schemas and records to a running broker, or prints
+the demonstration's seed."""
 
 from __future__ import annotations
 

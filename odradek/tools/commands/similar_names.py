@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LEAST_LETTERS = 3  # minimum length of a name that may be the beginning of another name
+LEAST_LETTERS = 3  # minimum length of a name that is treated as the beginning of another name
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

@@ -1,5 +1,5 @@
-"""Implements `odradek spark`, which shows the decisions of queries that write exactly once, and ends the transactions
-that these queries left open. Does not need Spark."""
+"""Implements `odradek spark`, which shows the decisions of queries that write exactly once and ends the transactions
+that these queries have left open. Does not need Spark."""
 
 from __future__ import annotations
 

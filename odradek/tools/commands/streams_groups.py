@@ -18,7 +18,7 @@ TOPOLOGY_COLUMNS = headings("group topology_epoch subtopology role topic partiti
 
 
 class ShownGroup(NamedTuple):
-    """A group with its description. `streams` is None unless the group is a streams group."""
+    """A group and its description. `streams` is None unless the group is a streams group."""
 
     group: GroupDescription
     streams: StreamsGroupDescription | None
@@ -42,8 +42,8 @@ async def described(admin: Admin, name: str) -> ShownGroup:
 
 
 async def described_streams(admin: Admin, name: str) -> ShownGroup:
-    """Describes a streams group. In `group`, whose fields exist for every type of group, each member is assigned the
-    partitions that its active tasks read."""
+    """Describes a streams group. In the result's `group`, which has the fields common to every type of group, each
+    member is assigned the partitions that its active tasks read."""
     from odradek.client.administration.groups import GroupDescription, MemberDescription
 
     streams = await admin.describe_streams_group(name)
@@ -75,7 +75,7 @@ def member_rows(streams: StreamsGroupDescription) -> list[Row]:
 
 def topology_rows(streams: StreamsGroupDescription) -> list[Row]:
     """Returns a row for each topic of each subtopology. The number of partitions is None for a topic that the group
-    does not create, and for an internal topic whose number of partitions is undecided."""
+    does not create, and for an internal topic whose number has not been decided."""
     rows: list[Row] = []
     for each in streams.subtopologies:
         topics = [

@@ -1,4 +1,4 @@
-"""Finds the topic, group or setting that a user probably meant, after the cluster has refused an unknown name."""
+"""Finds the topic, group or setting that a user probably meant after the cluster has rejected an unknown name."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ UNKNOWN_SETTING = re.compile(r"[Uu]nknown [a-z ]*config\w*(?: name)?: ([\w.-]+)"
 
 
 async def suggestion(options: argparse.Namespace, error: ClientError) -> str:
-    """Returns a hint with a name in the cluster that the user probably meant, or an empty string if no name is
-    similar."""
+    """Returns a hint with the name of something in the cluster that the user probably meant, or an empty string if no
+    name is similar."""
     try:
         async with admin(options, TIMEOUT_MS) as connection:
             match error.code:

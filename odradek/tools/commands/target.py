@@ -1,10 +1,10 @@
-"""Determines the cluster that a command connects to. `-b`, a named profile or the environment specifies the cluster.
-Otherwise, its address is localhost:9092.
+"""Determines the cluster that a command connects to. `-b`, a named profile or the environment specifies it; otherwise,
+its address is localhost:9092.
 
 | source | used if |
 |---|---|
 | `-b`, `--bootstrap-server` | always |
-| `--profile NAME` | it is given; with `-b`, only the TLS and SASL settings of the profile are used |
+| `--profile NAME` | it is given; with `-b`, only the profile's TLS and SASL settings are used |
 | `ODRADEK_BOOTSTRAP`, then `KAFKA_BOOTSTRAP_SERVERS` | none of the above is given |
 | the profile that `ODRADEK_PROFILE` names, then the profile `default` | none of the above is given |
 | `localhost:9092` | none of the above is given |
@@ -16,8 +16,7 @@ Profiles are sections of one file. A section has the same lines as a `client.pro
     security.protocol=SSL
     ssl.ca.location=/etc/ssl/staging.pem
 
-The settings of a profile are never sent to an address that another source has chosen, unless `--profile` names the
-profile.
+A profile's settings are never sent to an address chosen by another source, unless `--profile` names the profile.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ def profiles_file(environ: Mapping[str, str]) -> Path:
 
 def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> None:
     """Chooses the cluster for a command, and sets `bootstrap_server`, `is_default_bootstrap` and `profile_properties`
-    in its options. Does nothing if they are already set. Raises ValueError if the profile does not exist. Raises
-    OSError if the file of profiles cannot be read."""
+    in its options. Does nothing if they are already set. Raises ValueError if the profile does not exist, or OSError if
+    the profiles file cannot be read."""
     if "profile_properties" in options:
         return
     options.profile_properties = {}
@@ -65,7 +64,7 @@ def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
 
 
 def typed_connection(options: argparse.Namespace, typed_bootstrap: str | None) -> list[str]:
-    """Returns the options that choose the cluster, as the user typed them. Leaves out `-X`, because its value may be a
+    """Returns the options that choose the cluster, as the user typed them. Leaves out `-X`, because its value can be a
     secret."""
     given = (("-b", typed_bootstrap), ("--profile", options.profile), ("--command-config", options.command_config))
     return [word for option, value in given if value is not None for word in (option, value)]
@@ -90,7 +89,7 @@ def _profile(name: str, environ: Mapping[str, str], *, must_exist: bool = True) 
 
 
 def parse_profiles(text: str) -> dict[str, dict[str, str]]:
-    """Returns the properties of each profile, by the name of the profile. Ignores lines before the first section."""
+    """Returns each profile's properties, keyed by the profile's name. Ignores lines before the first section."""
     from odradek.protocol.java_properties import parse_properties
 
     parts = re.split(SECTION, text)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.topics import TopicDescription
 
-TOPICS_PER_REQUEST = 100  # number of topics whose settings are requested together
+TOPICS_PER_REQUEST = 100  # number of topics whose settings are requested at a time
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ class DescribedTopic(NamedTuple):
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    """Prints the descriptions of topics in blocks. Each block is printed before the next block is requested."""
+    """Prints topic descriptions in blocks. Each block is printed before the next one is requested."""
     chosen = list(dict.fromkeys(names(options) or await admin.list_topics()))
     if options.json:
         with JsonArray() as array:
@@ -164,7 +164,7 @@ async def _described(admin: Admin, topics: list[str]) -> dict[str, DescribedTopi
 
 
 def _id(topic: TopicDescription) -> str:
-    """Formats the topic's id in the same form as Kafka."""
+    """Formats the topic's id as Kafka does."""
     return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 

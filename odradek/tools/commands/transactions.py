@@ -1,4 +1,4 @@
-"""Implements `odradek transactions`, which lists open transactions and the readers that they hold up, and ends
+"""Implements `odradek transactions`, which lists open transactions and the readers that they delay, and ends
 transactions like kafka-transactions."""
 
 from __future__ import annotations
@@ -196,8 +196,7 @@ async def _print_in_doubt(requests: AdminRequests, options: argparse.Namespace) 
 
 
 async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> Mapping[str, tuple[str, str]]:
-    """Returns the sink, and the verdict of the sink's ledger, for each transactional id that belongs to a Spark
-    query."""
+    """Returns the sink and its ledger's verdict for each transactional id that belongs to a Spark query."""
     from odradek.spark.names import task_of
 
     if not any(task_of(each) for each in transactional_ids):

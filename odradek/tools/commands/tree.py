@@ -1,5 +1,5 @@
-"""The table of all commands, and the function that runs a command. Running a command imports only the module of that
-command."""
+"""The table of all commands, and the function that runs a command. Running a command imports only that command's
+module."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MISUNDERSTOOD = 2  # argparse's own exit status
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The help text and other properties of a command.
+    """A command's help text and other properties.
 
-    setup          the function that adds the command's options, as module.function; only needed if it is not the
-                   function `configure` in the module with the command's name
+    setup          the function that adds the command's options, as module.function; needed only if it is not
+                   `configure` in the module with the command's name
     misunderstood  the exit status for an invalid command line
     """
 
@@ -286,8 +286,8 @@ DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka 
 
 
 def parser(command_name: str | None = None) -> CommandParser:
-    """Returns the parser of all commands. Adds only the options of the command `command_name`, or the options of all
-    commands if it is None."""
+    """Returns the parser for all commands. Adds the options of all commands if `command_name` is None, otherwise only
+    those of the named command."""
     top = CommandParser("odradek", description=DESCRIPTION, epilog=STATUSES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
@@ -350,7 +350,7 @@ def run(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _of_cluster(options: argparse.Namespace, error: Exception, status: int, text: str, typed: Sequence[str]) -> str:
     """Completes the error message of a command that connects to a cluster. Adds an advertised address that cannot be
-    reached, or the name that was probably meant. Shows options as the user typed them."""
+    reached or the name that was probably meant, and shows options as the user typed them."""
     import asyncio
 
     from odradek.tools.commands.reachability import SETTING, unreachable_broker

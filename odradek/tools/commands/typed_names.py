@@ -1,4 +1,4 @@
-"""Rewrites messages for the user. Shows options as the user typed them and completes suggested commands so that they
+"""Rewrites messages for the user: shows options as the user typed them, and completes suggested commands so that they
 can be pasted."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 COMMAND = re.compile(r"`(odradek (?!serve\b|certs\b)[^`]+)`")
 
-# For each setting of the client, the names of the property that commands accept: librdkafka's name, and then Java's.
+# For each client setting, the property names that commands accept: librdkafka's name, then Java's.
 TYPED_NAMES: Mapping[str, tuple[str, ...]] = {
     "security_protocol": ("security.protocol",),
     "ssl_cafile": ("ssl.ca.location", "ssl.truststore.location"),
@@ -30,7 +30,7 @@ CLIENT_NAME = re.compile(r"\b(?:" + LONGEST_FIRST + ")")
 
 
 def as_typed(text: str, options: argparse.Namespace) -> str:
-    """Replaces the names of client settings in a message with the names of the properties that the user specified, or
+    """Replaces the names of client settings in a message with the names of the properties that the user specified or
     could specify."""
     typed = {name for name, _ in options.properties}
     in_files = {*options.profile_properties}

@@ -1,4 +1,4 @@
-"""Implements `odradek users`, which manages the SCRAM credentials of users, like kafka-configs."""
+"""Implements `odradek users`, which manages users' SCRAM credentials, like kafka-configs."""
 
 from __future__ import annotations
 

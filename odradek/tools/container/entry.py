@@ -1,4 +1,4 @@
-"""The entry point of the image. Runs a broker, any other command of `odradek`, or another program in the image.
+"""The image's entry point. Runs a broker, any other `odradek` command, or another program in the image.
 
 docker run IMAGE                             odradek serve
 docker run IMAGE --override NAME=VALUE       odradek serve --override NAME=VALUE
@@ -28,8 +28,8 @@ READY_NOTE = (
 )
 
 
-# The directory of the scripts that bitnami/kafka runs once before the first start. The mark is a file that exists if
-# these scripts have run.
+# The directory of the scripts that bitnami/kafka runs once, before the first start. The mark is a file that exists if
+# these scripts have been run.
 START_SCRIPTS = Path("/docker-entrypoint-initdb.d")
 START_SCRIPTS_MARK = Path("/bitnami/kafka/.user_scripts_initialized")
 
@@ -45,8 +45,8 @@ class Invocation(Enum):
 
 
 def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, list[str]]:
-    """Returns the kind of program that `words` request, and the arguments of that program. `words` are the arguments
-    after the name of the image."""
+    """Returns the kind of program that `words` request, and that program's arguments. `words` are the arguments after
+    the image's name."""
     rest = list(words)
     if rest and rest[0] == "odradek":
         del rest[0]
@@ -157,8 +157,8 @@ def _commands() -> Sequence[str]:
 
 
 def _become(words: list[str]) -> int:
-    """Replaces this process with the program, so that the program receives signals. Returns only if the program cannot
-    be run."""
+    """Replaces this process with the program, so that the program receives its signals. Returns only if the program
+    cannot be run."""
     try:
         os.execvp(words[0], words)
     except OSError as error:

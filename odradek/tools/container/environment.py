@@ -1,9 +1,8 @@
-"""Prepares the environment of the image. Handles variables as the apache/kafka image does and adds this image's
-defaults.
+"""Prepares the image's environment. Handles variables as the apache/kafka image does, and adds this image's defaults.
 
-`odradek serve` maps `KAFKA_*` variables to settings by the rules of the apache/kafka image
-(`odradek.broker.configuration.environment`). Before that, the functions in this module add, replace or remove
-variables. Values from the user override the defaults, and a variable overrides the mounted file. The functions have no
+`odradek serve` maps `KAFKA_*` variables to settings according to the apache/kafka image's rules
+(`odradek.broker.configuration.environment`). Before it does, the functions in this module add, replace or remove
+variables. Values from the user override the defaults, and variables override the mounted file. The functions have no
 side effects, except that `mounted_configuration` looks for files.
 
 Source: the scripts of apache/kafka 4.3.1 (docker/resources/common-scripts/configure) and its usage guide.
@@ -15,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# Only the first of these files that exists is read. They are the mounted files of apache/kafka and of bitnami/kafka.
+# Only the first existing file in this list is read. These are the files that users mount into apache/kafka and
+# bitnami/kafka.
 MOUNTED_CONFIGURATIONS = ("/mnt/shared/config/server.properties", "/bitnami/kafka/config/server.properties")
 SECRETS = "/etc/kafka/secrets"
 DATA_DIRECTORY = "/var/lib/kafka/data"
@@ -27,7 +27,7 @@ DEFAULTS: Mapping[str, str] = {
     "KAFKA_ODRADEK_ADVERTISE_PUBLISHED": "localhost",
     "KAFKA_ODRADEK_HTTP_HOST": "",
 }
-# Variables that contain names of files below SECRETS. A file is a store, or contains the password of a store.
+# Variables that contain names of files below SECRETS. Each file is a store or contains a store's password.
 STORES = {
     "KAFKA_SSL_KEYSTORE_FILENAME": "KAFKA_SSL_KEYSTORE_LOCATION",
     "KAFKA_SSL_TRUSTSTORE_FILENAME": "KAFKA_SSL_TRUSTSTORE_LOCATION",
@@ -37,7 +37,7 @@ PASSWORDS = {
     "KAFKA_SSL_KEYSTORE_CREDENTIALS": "KAFKA_SSL_KEYSTORE_PASSWORD",
     "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "KAFKA_SSL_TRUSTSTORE_PASSWORD",
 }
-# A compose file may give one of these variables an empty value, which means that the variable is not set.
+# A compose file can give one of these variables an empty value, which means that the variable is not set.
 EMPTY_IS_UNSET = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "CLUSTER_ID")
 # Testcontainers for .NET leaves a comma at the end of these variables, which Kafka accepted before 4.2.
 LISTENERS = frozenset({"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"})
@@ -85,8 +85,8 @@ def complete(
 
     given                 the variables of the container
     in_file               the settings in the mounted server.properties
-    read_secret           returns the content of a file below SECRETS, by its name; raises SecretMissing
-    formatted_cluster_id  the cluster id of the data directory, if it has one
+    read_secret           returns the content of the file with this name below SECRETS; raises SecretMissing
+    formatted_cluster_id  the data directory's cluster id, if it has one
     """
     variables = {name: value for name, value in given.items() if value or name not in EMPTY_IS_UNSET}
     for name in LISTENERS & variables.keys():
@@ -125,7 +125,7 @@ def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path
 
 
 def variable_of(setting: str) -> str:
-    """Returns the variable for a setting. The name of the setting must not contain `_` or `-`."""
+    """Returns the variable for a setting. The setting's name must not contain `_` or `-`."""
     return f"KAFKA_{setting.upper().replace('.', '_')}"
 
 
@@ -136,7 +136,8 @@ def setting_of(variable: str) -> str:
 
 
 def on_every_interface(advertised: str) -> str:
-    """Returns `listeners` with the names and ports of the given `advertised.listeners`, but on all interfaces."""
+    """Returns a value for `listeners` with the names and ports of the given `advertised.listeners`, but on all
+    interfaces."""
     listeners = []
     for entry in advertised.split(","):
         name, separator, address = entry.strip().partition("://")

@@ -1,4 +1,4 @@
-"""Implements `odradek health`, the health check of the image, which exits with 0 if the broker is ready.
+"""Implements `odradek health`, the image's health check, which exits with 0 if the broker is ready.
 
 The command requests /readyz. If the HTTP port is switched off or uses TLS, it only connects to the first listener. This
 module imports little, because the command runs every few seconds.
@@ -16,7 +16,7 @@ DEFAULT_HTTP_PORT = "9644"
 
 
 def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
-    """Returns the HTTP port, and the port of the first listener that does not belong to a controller. The HTTP port is
+    """Returns the HTTP port and the port of the first listener that does not belong to a controller. The HTTP port is
     None if HTTP is switched off or uses TLS."""
     http_port = int(settings.get("odradek.http.port", DEFAULT_HTTP_PORT))
     if settings.get("odradek.http.security.protocol") == "SSL":
@@ -28,7 +28,7 @@ def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 def check(http_port: int | None, port: int) -> str | None:
-    """Returns None if the broker is ready, and otherwise the reason why it is not. Raises OSError."""
+    """Returns None if the broker is ready, or the reason that it is not. Raises OSError."""
     with socket.create_connection(("127.0.0.1", port if http_port is None else http_port), TIMEOUT_S) as connection:
         if http_port is None:
             return None
@@ -41,8 +41,8 @@ def check(http_port: int | None, port: int) -> str | None:
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Runs `odradek health` with these arguments and returns the exit status. If the broker is not ready, prints the
-    reason. The default port comes from the environment and the mounted server.properties."""
+    """Runs `odradek health` with these arguments and returns the exit status. Prints the reason if the broker is not
+    ready. The default port comes from the environment and the mounted server.properties."""
     http_port: int | None = None
     match [part for word in words for part in word.split("=", 1)]:
         case []:

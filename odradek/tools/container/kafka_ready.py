@@ -1,4 +1,4 @@
-"""Implements `cub kafka-ready` of Confluent's images, which waits until a broker responds. Start-up jobs run this
+"""Implements `cub kafka-ready` from Confluent's images, which waits until a broker responds. Start-up jobs run this
 command before they create topics.
 
     cub kafka-ready -b HOST:PORT[,…] [-c CONFIG] BROKERS TIMEOUT_S

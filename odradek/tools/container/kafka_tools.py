@@ -1,9 +1,8 @@
-"""Provides Kafka's scripts under their own names, by translating their options to commands of `odradek`. The
-translations support health checks, init containers and start-up jobs that were written for the images of Apache,
-Confluent and Bitnami.
+"""Provides Kafka's scripts under their own names by translating their options to `odradek` commands. The translations
+support health checks, init containers and start-up jobs written for the Apache, Confluent and Bitnami images.
 
-`TOOLS` has a row for each action of each script, with the options that the action accepts. Any other option is refused,
-with a message that names the option and refers to the commands of this image. Only `run_script` has side effects.
+`TOOLS` has a row for each action of each script, with the options that the action accepts. Any other option is rejected
+with a message that names the option and refers to this image's commands. Only `run_script` has side effects.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ MS_PER_S = 1000
 
 
 class Unsupported(Exception):
-    """The image has no command that corresponds to these options of a script."""
+    """The image has no command that corresponds to these script options."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One command of `odradek`: its arguments, and its standard input if that differs from the standard input of the
-    script."""
+    """One `odradek` command: its arguments, and its standard input if that differs from the script's."""
 
     words: list[str]
     stdin: str | None = None
@@ -40,7 +38,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class ToolOptions:
-    """The options of a script, with their values. An option that takes no value has an empty value."""
+    """A script's options with their values. An option that takes no value has an empty value."""
 
     options: dict[str, list[str]] = field(default_factory=dict)
 
@@ -58,12 +56,12 @@ class ToolOptions:
         return dict(value.partition("=")[::2] for value in self.all(*options))
 
     def values(self, names: Mapping[str, str]) -> list[str]:
-        """Returns the arguments of `odradek` for options with a value. `names` maps the names of the script's options
-        to those of `odradek`."""
+        """Returns the `odradek` arguments for options with a value. `names` maps the names of the script's options to
+        those of `odradek`."""
         return [word for name, ours in names.items() for value in self.all(name) for word in (ours, value)]
 
     def flags(self, *names: str) -> list[str]:
-        """Returns the given options that take no value, and have the same name in `odradek`."""
+        """Returns the given options among `names`, which take no value and have the same name in `odradek`."""
         return [name for name in names if name in self.options]
 
 
@@ -72,12 +70,12 @@ Translate = Callable[[ToolOptions], "list[str] | Iterable[ToolCall]"]
 
 @dataclass(frozen=True, slots=True)
 class ToolAction:
-    """An action of a script.
+    """A script's action.
 
     option     the option that selects the action; empty if the script has only one action
     flags      options without a value
     valued     options with a value
-    translate  returns the arguments of one command of `odradek` without the connection options, or several commands
+    translate  returns the arguments of one `odradek` command without the connection options, or several commands
     """
 
     option: str
@@ -160,7 +158,7 @@ def console_producer(options: ToolOptions) -> list[str]:
     return words + [word for name, value in client.items() for word in _client_property(name, value, ours)]
 
 
-# The parts of a record in the order in which kafka-console-consumer prints them, as formats for `odradek consume -f`.
+# A record's parts in the order in which kafka-console-consumer prints them, as formats for `odradek consume -f`.
 PRINTED: Mapping[str, str] = {
     "print.timestamp": "CreateTime:%T",
     "print.partition": "Partition:%p",
@@ -215,7 +213,7 @@ def _client_property(name: str, value: str, ours: Mapping[str, str]) -> list[str
     raise Unsupported(f"the property {name} is not supported here")
 
 
-# For each kind of entity, the option of kafka-configs that names an entity. `odradek quotas` changes the entities in
+# For each kind of entity, the kafka-configs option that names an entity. `odradek quotas` changes the entities in
 # LIMITED, and `odradek configs` changes all others.
 CONFIGURED: Mapping[str, str] = {
     "topics": "--topic",
@@ -322,7 +320,7 @@ ACL_PRINCIPALS = "--allow-principal --deny-principal --allow-host --deny-host --
 
 
 def acls(action: str, flags: str, valued: str) -> ToolAction:
-    """Returns an action of kafka-acls. Its options have the same names in `odradek acls`, which never asks for
+    """Returns a kafka-acls action. Its options have the same names in `odradek acls`, which never asks for
     confirmation."""
 
     def translate(options: ToolOptions) -> list[str]:
@@ -390,7 +388,7 @@ TOOLS_WITH_ACTIONS = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
 
 
 def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
-    """Returns the calls of `odradek` that are equivalent to Kafka's script `tool` with the arguments `words`. Raises
+    """Returns the `odradek` calls that are equivalent to Kafka's script `tool` with the arguments `words`. Raises
     Unsupported."""
     actions = TOOLS[tool]
     named = {action.option for action in actions} - {""}
@@ -401,7 +399,7 @@ def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
     while waiting:
         option, separator, value = waiting.pop(0).partition("=")
         if not option.startswith("--") and tool in TOOLS_WITH_ACTIONS:
-            continue  # an action such as `describe` or `cluster-id`, all of which produce the same output here
+            continue  # an action such as `describe` or `cluster-id`; they all produce the same output here
         if option in flags:
             options.options.setdefault(option, []).append("")
         elif option in valued:
@@ -432,8 +430,8 @@ def _choose_action(actions: Sequence[ToolAction], options: ToolOptions) -> ToolA
 
 
 def run_script(tool: str, words: Sequence[str]) -> int:
-    """Runs the calls of `odradek` that are equivalent to Kafka's script `tool` with the arguments `words`. Returns the
-    exit status of the first command that fails, or 0."""
+    """Runs the `odradek` calls that are equivalent to Kafka's script `tool` with the arguments `words`. Returns the
+    exit status of the first command that fails, or 0 if none fails."""
     try:
         calls = translated(tool, words)
     except Unsupported as why:

@@ -17,15 +17,15 @@ from enum import Enum, auto
 
 BITNAMI_SETTING = "KAFKA_CFG_"
 BITNAMI_DATA_DIRECTORY = "/bitnami/kafka/data"
-# Only the first of these directories that contains a file is used. Users mount certificates into the first directory,
-# and Bitnami's scripts copy them to the second.
+# A file is taken from the first of these directories that contains it. Users mount certificates into the first
+# directory, and Bitnami's scripts copy them to the second.
 BITNAMI_CERTIFICATES = ("/bitnami/kafka/config/certs", "/opt/bitnami/kafka/config/certs")
 FILE_SUFFIX = "_FILE"  # Bitnami reads the value of variable X from the file named in X_FILE
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 SSL_PROTOCOLS = ("SSL", "SASL_SSL")
 PLAIN = "PLAIN"
 JKS, PEM = "JKS", "PEM"
-# Suffixes of the variables that specify the location of the broker's key.
+# Suffixes of the variables that specify where the broker's key is.
 KEY_STORES = ("SSL_KEYSTORE_LOCATION", "SSL_KEYSTORE_KEY", "SSL_KEYSTORE_FILENAME")
 # In Bitnami's image, a SASL listener accepts these mechanisms unless sasl.enabled.mechanisms is set.
 BITNAMI_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
@@ -37,13 +37,13 @@ LOGIN_MODULES = {
 
 
 class VariableUse(Enum):
-    RENAMED = auto()  # `to` is the variable with the same meaning
+    RENAMED = auto()  # `to` is the variable that has the same meaning
     USERS = auto()  # a list of user names, with the passwords in the variable `to`
     PASSWORDS = auto()
-    SCRAM = auto()  # a list of arguments of `kafka-storage format --add-scram`, one per line
+    SCRAM = auto()  # a list of arguments for `kafka-storage format --add-scram`, one per line
     STORES = auto()  # describes the stores with Bitnami's certificates
     NO_EFFECT = auto()  # no loss, because a single broker without Java does not need the variable
-    NOT_MAPPED = auto()  # its meaning is lost; `to` describes the alternative
+    NOT_MAPPED = auto()  # the variable has no effect; `to` describes the alternative
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ class ScramLogin:
 class MappedEnvironment:
     """The environment in the form that the apache/kafka image accepts.
 
-    scram_logins  users with SCRAM passwords, which the broker must create at its first start
-    notes         log lines about variables that can be ignored without a loss
-    warnings      log lines about variables that have no effect here, although they have an effect in the other image
+    scram_logins  users with SCRAM passwords, which the broker must create on its first start
+    notes         log lines about variables that can be ignored without losing anything
+    warnings      log lines about variables that have an effect in the other image but not here
     """
 
     variables: dict[str, str]
@@ -125,7 +125,7 @@ class MappedEnvironment:
 
 
 class InvalidVariable(Exception):
-    """A variable of another image contradicts another variable, or needs a file that is missing. The message explains
+    """A variable of another image contradicts another variable or needs a file that is missing. The message explains
     what to change."""
 
 
@@ -136,10 +136,11 @@ def as_apache_kafka(
     read_file: Callable[[str], str],
     is_file: Callable[[str], bool],
 ) -> MappedEnvironment:
-    """Maps the variables of a container. Returns them unchanged if they are already variables of apache/kafka.
+    """Maps a container's variables. Returns them unchanged if they are already variables of apache/kafka.
 
-    in_file    the settings of the mounted server.properties
-    read_file  returns the content of a certificate, or of the file in a variable such as KAFKA_CLIENT_PASSWORDS_FILE
+    in_file    the settings in the mounted server.properties
+    read_file  returns the content of a certificate, or of the file named in a variable such as
+               KAFKA_CLIENT_PASSWORDS_FILE
     is_file    returns whether there is a file at a path
 
     Raises InvalidVariable. Raises OSError if `read_file` cannot read a file.
@@ -199,14 +200,14 @@ def _with_contents(given: Mapping[str, str], read_file: Callable[[str], str]) ->
 
 def _name_of_bitnami(variable: str) -> str:
     """Returns apache/kafka's name for a variable `KAFKA_CFG_…`. Bitnami's names do not distinguish the `_` in SASL_SSL
-    from the `.` in the name of a setting."""
+    from the `.` in a setting's name."""
     rest = variable.removeprefix(BITNAMI_SETTING)
     return "KAFKA_" + re.sub("SASL_(SSL|PLAINTEXT)", r"SASL__\1", rest)
 
 
 def _name_of_confluent(variable: str) -> str:
-    """Returns apache/kafka's name for a setting of a listener. cp-kafka replaces `-` with `__` and `_` with `___`,
-    while apache/kafka does the reverse. The names of protocols and mechanisms show which character was meant."""
+    """Returns apache/kafka's name for a listener setting. cp-kafka replaces `-` with `__` and `_` with `___`, while
+    apache/kafka does the reverse. The names of protocols and mechanisms reveal which character was intended."""
     if not variable.startswith("KAFKA_LISTENER_NAME_"):
         return variable
     variable = re.sub("SASL___(SSL|PLAINTEXT)", r"SASL__\1", variable)
@@ -225,7 +226,7 @@ def _logins(users_name: str, users: str, passwords_name: str, passwords: str | N
 
 
 def _add_logins(mapped: MappedEnvironment, logins: Mapping[str, str]) -> None:
-    """Allows the users to log in at every SASL listener, with each mechanism that the listener offers."""
+    """Allows the users to log in on every SASL listener with each mechanism that the listener offers."""
     listeners = [name for name in _listeners(mapped.variables) if _protocol(mapped.variables, name) in SASL_PROTOCOLS]
     if not listeners:
         mapped.warnings.append(
@@ -264,9 +265,9 @@ def _added_scram(text: str) -> Iterable[ScramLogin]:
 
 
 def _add_scram(mapped: MappedEnvironment, logins: list[ScramLogin]) -> None:
-    """Allows the users that `kafka-storage --add-scram` creates to log in at every SASL listener. Testcontainers sets
-    the login module in a variable whose name contains SCRAM-SHA-512. A shell such as dash drops this variable, because
-    a name must not contain `-`."""
+    """Allows the users that `kafka-storage --add-scram` creates to log in on every SASL listener. Testcontainers sets
+    the login module in a variable whose name contains SCRAM-SHA-512. Shells such as dash drop this variable, because
+    names must not contain `-`."""
     mapped.scram_logins += tuple(logins)
     for listener in _listeners(mapped.variables):
         if _protocol(mapped.variables, listener) in SASL_PROTOCOLS:
@@ -284,8 +285,8 @@ def _add_certificates(
     read_file: Callable[[str], str],
     is_file: Callable[[str], bool],
 ) -> None:
-    """Adds the stores that Bitnami's image uses if a listener has TLS, unless the variables or the file specify other
-    stores."""
+    """Adds the stores that Bitnami's image uses if a listener has TLS, unless the variables or the file specify
+    different stores."""
     named = (*to, *(name.upper().replace(".", "_") for name in in_file))
     of_controllers = to.get("KAFKA_CONTROLLER_LISTENER_NAMES", "").upper().split(",")
     clients = [listener for listener in _listeners(to) if listener not in of_controllers]
@@ -328,8 +329,7 @@ def _listeners(variables: Mapping[str, str]) -> list[str]:
 
 
 def _protocol(variables: Mapping[str, str], listener: str) -> str:
-    """Returns the security protocol of a listener. A listener without an entry in the protocol map has its name as its
-    protocol."""
+    """Returns a listener's security protocol, which is the listener's name if the protocol map has no entry for it."""
     pairs = (
         entry.strip().partition(":") for entry in variables.get("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "").split(",")
     )

@@ -1,5 +1,4 @@
-"""Collects facts about the machine, the data directory and the broker. Changes nothing and holds no lock
-afterwards."""
+"""Collects facts about the machine, the data directory and the broker. Changes nothing and leaves nothing locked."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ def directory_facts(path: Path) -> DirectoryFacts:
 
 
 def is_locked(path: Path) -> bool:
-    """Returns whether another process holds the lock of a data directory. `path` is the lock file."""
+    """Returns whether another process holds a data directory's lock. `path` is the lock file."""
     try:
         file = open_file(str(path), os.O_RDWR, 0)
     except OSError:
@@ -107,8 +106,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 async def reach(host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> ProbedAddress:
-    """Connects to an address and closes the connection. Returns the address, with the reason if it cannot be
-    reached."""
+    """Connects to an address and closes the connection. Returns the address, with the error if it cannot be reached."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)

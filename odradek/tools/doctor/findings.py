@@ -1,4 +1,4 @@
-"""Draws conclusions from facts, with advice for users whose broker or client does not work. Does no I/O."""
+"""Draws conclusions from facts and gives advice to users whose broker or client does not work. Does no I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
 
-OPEN_FILES_NEEDED = 4096  # each log in use needs an open file, and so does each connection
+OPEN_FILES_NEEDED = 4096  # each log in use and each connection needs an open file
 FREE_BYTES_NEEDED = 1 << 30
 CLOCK_MS = 5 * 60 * 1000
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
@@ -22,7 +22,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A conclusion. `advice` describes what to do about it, and is None if nothing needs to be done."""
+    """A conclusion. `advice` describes what to do about it, or is None if nothing needs to be done."""
 
     level: Severity
     about: str
@@ -43,7 +43,7 @@ class DirectoryFacts:
 
     is_used    whether a broker has the directory open
     refused    names of the logs that a broker refused because they are damaged
-    set_aside  names of unfinished files, and of directories of topics that were deleted or replaced
+    set_aside  names of unfinished files, and of the directories of deleted or replaced topics
     newest_ms  time of the latest change to a file in the directory
     """
 
@@ -63,7 +63,7 @@ class DirectoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProbedAddress:
-    """An address, and whether it accepts connections. If it does not, `error` is the reason."""
+    """An address and whether it accepts connections. If it does not, `error` is the reason."""
 
     host: str
     port: int
@@ -78,7 +78,7 @@ class BrokerFacts:
     """Facts about a broker.
 
     bootstrap   the addresses that the user specified
-    refusal     reason why none of these addresses answered as a Kafka broker
+    refusal     the reason that none of these addresses answered as a Kafka broker
     advertised  the addresses that the broker advertises to clients
     """
 

@@ -1,8 +1,9 @@
-"""Implements `odradek inspect FILE…`: recognises the kind of a file, prints its entries, and reports whether the whole
-file could be read.
+"""Implements `odradek inspect FILE…`, which recognises a file's kind, prints its entries, and reports whether the
+complete file could be read.
 
-A file is recognised by its name in Kafka. `--as` specifies the kind of a file with another name. The exit status is 0
-if everything could be read, 1 if something is damaged or cannot be read, and 2 if the command line is wrong.
+A file is recognised by the name that Kafka gives it. For a file with a different name, `--as` specifies the kind. The
+exit status is 0 if everything could be read, 1 if something is damaged or cannot be read, and 2 if the command line is
+wrong.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ WHOLE_NAMES: Mapping[str, str] = {
     names.LOCK: "lock",
     names.BOOTSTRAP_CHECKPOINT: METADATA_SNAPSHOT,
 }
-# The name of a file of a segment. It ends with one of the suffixes if the file is about to be deleted, or to replace
+# The name of a segment's file. It ends with one of the suffixes if the file is about to be deleted or to replace
 # another file.
 BY_OFFSET = re.compile(
     r"(?P<offset>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
@@ -76,7 +77,7 @@ PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-\d+(\.[0-9a-f]{32}-(delete|stra
 
 
 class UnknownFile(Exception):
-    """No known kind of file has this name."""
+    """No known kind of file has a name like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Inspected:
     topic: str | None
 
     def findings(self, *, with_records: bool = True) -> Iterator[Finding]:
-        """Yields the entries of the file. OSError is raised when the first entry is requested."""
+        """Yields the file's entries. OSError is raised when the first entry is requested."""
         data = self.path.read_bytes()
         if self.kind == LOG:
             return read_log(data, self.base_offset, self.topic, with_records=with_records)
@@ -126,8 +127,7 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
 
 
 def is_recording(path: Path) -> bool:
-    """Returns whether the file begins like a recording. The name of the file does not matter, because users choose it
-    freely."""
+    """Returns whether the file begins like a recording. Its name does not matter, because users choose it freely."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -151,8 +151,8 @@ TIMES = frozenset({"timestamp", "maxTimestamp", "deleteHorizonMs"})
 
 
 def json_line(path: str, finding: Finding) -> str:
-    """Formats an entry as JSON. `at` is the position in bytes. Keys and values are strings if they are UTF-8, and
-    otherwise {"base64": …}."""
+    """Formats an entry as JSON. `at` is the position in bytes. Keys and values are strings if they are UTF-8, or
+    {"base64": …} otherwise."""
     head: dict[str, Any] = {"file": path, "at": finding.position}
     match finding:
         case FileEntry():
@@ -171,7 +171,7 @@ def text_line(finding: Finding, *, is_full: bool = False) -> str:
         case Note():
             return f"{finding.position:>10}  ({finding.text})"
     place = f"{finding.position:>10}" if finding.depth == 0 else " " * 10
-    fields = {  # leaves out fields that only say "no producer" or "no transaction"
+    fields = {  # leaves out fields that only indicate "no producer" or "no transaction"
         name: value
         for name, value in finding.fields.items()
         if finding.kind != "batch" or not (value is False or value == -1)

@@ -1,4 +1,4 @@
-"""The types of the entries that readers yield. Entries are in the order of the file."""
+"""The types of entries that readers yield. Entries are in file order."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A part of a file that was decoded.
+    """A decoded part of a file.
 
-    position  position of its first byte; for a record, position of the first byte of its batch
-    fields    values by Kafka's field names in camelCase; the values are JSON values or bytes
+    position  position of its first byte; for a record, position of its batch's first byte
+    fields    values keyed by Kafka's field names in camelCase; the values are JSON values or bytes
     depth     1 if the entry belongs to the preceding entry of depth 0
     """
 

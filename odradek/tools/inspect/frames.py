@@ -1,7 +1,7 @@
-"""Reads requests and responses in their binary form, from files with frames and from recordings.
+"""Reads requests and responses in binary form from files of frames and from recordings.
 
-A file contains either frames that each begin with their length, or a single frame without its length. A request
-contains its API and version. For a response, the user must specify the API and version of its request.
+A file of frames contains either frames that each begin with their length, or a single frame without its length. A
+request contains its API and version. For a response, the user must specify the API and version of its request.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ REQUEST, RESPONSE = "request", "response"
 
 @dataclass(frozen=True, slots=True)
 class FrameKind:
-    """The kind of a frame: a request or a response. For a response, `api_key` and `version` are those of its request.
-    For a request, `api_key` is None."""
+    """A frame's kind: a request or a response. For a response, `api_key` and `version` are those of its request. For a
+    request, `api_key` is None."""
 
     api_key: int | None = None
     version: int = 0
@@ -59,8 +59,8 @@ def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields the position and the bytes of each frame, without its length. If the lengths do not match the size of the
-    file, yields the entire file as one frame."""
+    """Yields the position and the bytes of each frame, without its length. If the lengths do not match the file's size,
+    yields the complete file as one frame."""
     found = []
     position = 0
     while position + LENGTH_BYTES <= len(data):
@@ -113,7 +113,7 @@ def read_recording(data: bytes, _: int) -> Iterator[Finding]:
                 "isMasked": entry.is_masked,
             }
             known = {name: value for name, value in about.items() if value}
-            kind = "told" if entry.kind is Kind.EVENT else entry.kind.name.lower()  # scripts know events as "told"
+            kind = "told" if entry.kind is Kind.EVENT else entry.kind.name.lower()  # scripts expect "told" for events
             yield FileEntry(kind, recording.position, known | fields)
         if recording.is_cut:
             yield Note(

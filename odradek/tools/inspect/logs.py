@@ -1,8 +1,8 @@
-"""Reads logs and snapshots of the metadata log. Both consist of record batches, whose format
+"""Reads logs and metadata log snapshots. Both consist of record batches, in the format that
 docs/formats/record-batch.md describes.
 
-Reading continues after a batch with a wrong CRC. Its length is trusted if it does not exceed the file, and if another
-batch begins where this batch ends.
+Reading continues after a batch with a wrong CRC. Its length is trusted if it does not exceed the file and another batch
+begins where this one ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANY_OFFSET = -(1 << 63)  # accepts every offset; descending offsets are shown, a
 def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records: bool = True) -> Iterator[Finding]:
     """Yields the batches up to the first batch that cannot be read.
 
-    base_offset  lowest valid offset of the first batch, which is the offset in the name of the file
+    base_offset  lowest valid offset of the first batch, which is the offset in the file's name
     topic        determines how records are decoded; if None, records remain bytes
     """
     view = memoryview(data)

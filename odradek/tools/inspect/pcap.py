@@ -1,10 +1,10 @@
 """Converts a recording to a capture file (pcap) for Wireshark and tshark, with invented Ethernet, IPv4 and TCP headers.
 
-Each connection has a handshake and sequence numbers. If the connection was closed, it also has packets that close it.
-Responses appear in the order of their requests, as they were sent.
+Each connection has a handshake and sequence numbers, and if it was closed, also packets that close it. Responses appear
+in the order of their requests, as they were sent.
 
-The address of a broker is 10.0.0.1 plus its node id. Its port is 9092, where Wireshark expects Kafka. A client keeps
-its own address if it is an IPv4 address. Masked frames are as short as in the recording.
+A broker's address is 10.0.0.1 plus its node id. Its port is 9092, on which Wireshark expects Kafka. A client keeps its
+own address if it is an IPv4 address. Masked frames are as short as in the recording.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Capture:
     """One TCP connection.
 
     exchanges  the exchanges whose responses have not been written yet, in order
-    responses  responses that wait for the responses to earlier requests, by exchange
+    responses  responses waiting for the responses to earlier requests, keyed by exchange
     """
 
     client: _Endpoint
@@ -71,7 +71,7 @@ def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[byte
             continue
         if entry.kind in (Kind.WRITTEN, Kind.EVENT):
             continue
-        if capture is None:  # the entry is OPENED, or the recording began after the connection was opened
+        if capture is None:  # the entry is OPENED, or the recording started after the connection was opened
             details = json.loads(entry.body) if entry.kind is Kind.OPENED else {}
             capture = captures[entry.connection] = _capture(entry.connection, details)
             yield from _opening_packets(capture, at_us)
@@ -112,7 +112,7 @@ def _closing_packets(capture: _Capture, at_us: int) -> Iterator[bytes]:
 
 
 def _frame_packets(sender: _Endpoint, receiver: _Endpoint, frame: bytes, at_us: int) -> Iterator[bytes]:
-    """Yields the packets of a frame, which is passed without its length. Yields nothing for an empty frame."""
+    """Yields a frame's packets. The frame is passed without its length. Yields nothing for an empty frame."""
     data = LENGTH.pack(len(frame)) + frame if frame else b""
     for start in range(0, len(data), MAX_SEGMENT_BYTES):
         part = data[start : start + MAX_SEGMENT_BYTES]
@@ -139,7 +139,7 @@ def _packet(
 
 
 def internet_checksum(data: bytes) -> int:
-    """Computes the internet checksum (RFC 1071), which is the sum of 16-bit words in ones' complement. The checksum of
-    data that contains its own checksum is 0."""
+    """Computes the internet checksum (RFC 1071) from the sum of 16-bit words in ones' complement. The checksum of data
+    that contains its own checksum is 0."""
     whole = int.from_bytes(data + b"\0" * (len(data) % 2)) % 0xFFFF  # 2¹⁶ is 1 modulo 2¹⁶ - 1
     return 0xFFFF - whole

@@ -1,8 +1,8 @@
-"""Reads the files beside the logs, entry by entry: indexes, producer snapshots, checkpoints and properties.
+"""Reads the files that accompany logs, entry by entry: indexes, producer snapshots, checkpoints and properties.
 
-`odradek.files.structures` declares the structures of fixed size, which are parsed with the library construct. The
-meaning of each field is described in docs/formats/indexes.md, transaction-index.md, producer-snapshot.md,
-checkpoints.md and data-directory.md.
+`odradek.files.structures` declares the structures of fixed size, which are parsed with the library construct. Each
+field's meaning is described in docs/formats/indexes.md, transaction-index.md, producer-snapshot.md, checkpoints.md and
+data-directory.md.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
 
 
 def _entries(data: bytes, structure: Structure, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
-    """Yields the position and the fields of each entry. Then yields at most one Damage or Note, about the rest of the
+    """Yields the position and the fields of each entry. Then yields at most one Damage or Note about the rest of the
     file."""
     size, declared = structure.size_bytes, structure.to_construct()
     used = len(data)
-    if may_end_in_zeros:  # Kafka preallocates zeros; zeros that belong to an entry are kept
+    if may_end_in_zeros:  # Kafka preallocates zeros; zeros that are part of an entry are kept
         used = min(used, -(-len(data.rstrip(b"\x00")) // size) * size)
     whole = used - used % size
     for at in range(0, whole, size):
@@ -133,7 +133,7 @@ def read_leader_epoch_checkpoint(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
-    """Reads a checkpoint, which consists of its version, the number of entries, and one line for each entry."""
+    """Reads a checkpoint, which consists of a version, the number of entries, and one line for each entry."""
     if not data:
         yield Note(0, "the file is empty, so it has no entries")
         return

@@ -1,7 +1,8 @@
 """Creates the report of `odradek judge --html`.
 
-page     renders the verdicts as one HTML file that includes its style and its script
+page     renders the verdicts as one HTML file that includes its style and script
 assets/  the style and the script
 
-The judge itself opens no files. This package reads its assets, so it belongs to the command and not to the judge.
+The judge itself opens no files, whereas this package reads its assets, so it is part of the command and not of the
+judge.
 """

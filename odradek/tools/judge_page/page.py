@@ -1,5 +1,5 @@
-"""Renders the report as one self-contained HTML page. It shows a matrix of rules and clients, in which a click on a
-verdict opens its proof."""
+"""Renders the report as one self-contained HTML page. It shows a matrix of rules and clients; clicking a verdict opens
+its proof."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTopologies:
-    """The topologies with which members have joined a group. `by_epoch` maps each topology epoch to an exchange in which
-    a member joined with the topology, and to the topology's checksum."""
+    """The topologies with which members have joined a group. `by_epoch` maps each topology epoch to an exchange in
+    which a member joined with the topology, and to the topology's checksum."""
 
     by_epoch: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
 

@@ -1,7 +1,8 @@
-"""Compares the files beside a log with the log itself: transaction indexes, offset indexes and producer snapshots.
+"""Compares the files that accompany a log with the log itself: transaction indexes, offset indexes and producer
+snapshots.
 
-A missing file is not damage. The active segment has no such files while a broker writes to it, and a broker recreates
-all of these files when it starts.
+A missing file is not damage. The active segment has none of these files while a broker is writing to it, and a broker
+recreates all of them when it starts.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from odradek.tools.inspect.check.partition import PartitionCheck
 
 
 def index_entries(segment: SegmentFile) -> dict[int, tuple[int, int]]:
-    """Reads an offset index up to its preallocated zeros. For each position of a batch, returns the last offset of the
-    batch, and the position of the index entry."""
+    """Reads an offset index up to its preallocated zeros. For each batch position, returns the batch's last offset and
+    the position of the index entry."""
     try:
         data = segment.beside(OFFSET_INDEX).read_bytes()
     except FileNotFoundError:
@@ -54,13 +55,13 @@ def check_snapshot(check: PartitionCheck, segment: SegmentFile) -> None:
 
 
 def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int, log_start_offset: int) -> None:
-    """Checks a transaction index. Must be called after the last segment was read, because a log may turn out to be
-    compacted only in its last segment.
+    """Checks a transaction index. Must be called after the last segment has been read, because it may be the last
+    segment that shows that a log is compacted.
 
     end_offset  end offset of the segment (exclusive)
     """
     if segment.is_active:
-        return  # the index of the active segment is only written when the segment ends
+        return  # the active segment's index is written only when the segment is rolled
     path = segment.beside(TXN_INDEX)
     try:
         indexed = set(read_aborted(path))
@@ -71,7 +72,7 @@ def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int
     first = bisect_left(aborted, segment.base_offset, key=lambda each: each.last_offset)
     after = bisect_left(aborted, end_offset, key=lambda each: each.last_offset)
     listed = set(aborted[first:after])
-    # The index may contain a lower first offset of a transaction, from before the current start of the log.
+    # The index can contain a lower first offset for a transaction, from before the current start of the log.
     longer = {(each.producer_id, each.last_offset) for each in indexed}
     for each in sorted(listed - indexed):
         if (each.producer_id, each.last_offset) not in longer:

@@ -29,7 +29,7 @@ class Flaw(Enum):
     TAIL = "torn-tail"
 
 
-# The kinds that are not damage, because they occur in normal operation and disappear without intervention.
+# The kinds that are not damage, because they occur in normal operation and disappear without any intervention.
 NOTES = frozenset({Flaw.OPEN, Flaw.TAIL})
 
 _REBUILT_BY_BROKER = (

@@ -1,7 +1,7 @@
-"""Checks the rules that the batches of one partition must satisfy, from the first batch to the last. Works on bytes,
-and does no I/O.
+"""Checks the rules that the batches of one partition must satisfy, from the first batch to the last. Works on bytes and
+does no I/O.
 
-A compacted log may lack offsets and sequences, but a log may turn out to be compacted only in a later batch. Gaps are
+A compacted log can lack offsets and sequences, but it may be a later batch that shows that a log is compacted. Gaps are
 therefore reported at the end.
 """
 
@@ -18,14 +18,13 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 
-MAX_FINDINGS = 100  # maximum number of findings of a kind to report; further findings are only counted
-_HALF = 1 << 30  # sequences wrap around, so a sequence less than this far behind is treated as earlier
+MAX_FINDINGS = 100  # maximum number of findings reported for each kind; further findings are only counted
+_HALF = 1 << 30  # sequences wrap around, so a sequence less than this far behind counts as earlier
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction whose marker has an epoch one above that of its records, as with transaction.version 2. All
-    partitions of such a transaction contain the same producer id and epoch, and no other transaction has this producer
-    id and epoch."""
+    """A transaction whose marker's epoch is one above that of its records, as with transaction.version 2. All of the
+    transaction's partitions contain the same producer id and epoch, which no other transaction has."""
 
     producer_id: int
     producer_epoch: int  # producer epoch of its records
@@ -56,9 +55,9 @@ class _Producer:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """Checks one partition. Call `check_batch` for each batch in turn, and then `report_gaps`.
+    """Checks one partition. Call `check_batch` for each batch in turn and then `report_gaps`.
 
-    has_sequences       False for the topics that coordinators write, because all their batches have sequence 0
+    has_sequences       False for the topics that coordinators write to, because all their batches have sequence 0
     ended_transactions  transactions to compare with other partitions
     """
 
@@ -88,7 +87,7 @@ class PartitionCheck:
             and header.leader_epoch == self.leader_epoch
             and count == delta + 1
             and not attributes & CONTROL
-        ):  # the usual case, in which only the state of the producer changes
+        ):  # the usual case, in which only the producer's state changes
             self.batches += 1
             self.records += count
             self.next_offset = base_offset + count
@@ -153,12 +152,12 @@ class PartitionCheck:
             self.found.append(LogFinding(kind, self.name, path, position, offset, text))
 
     def skip_damage(self) -> None:
-        """Skips a damaged part of the log. The next batch may have any offset and any sequence."""
+        """Skips a damaged part of the log, so that the next batch can have any offset and any sequence."""
         self._is_lost = True
         self._producers.clear()
 
     def report_gaps(self) -> None:
-        """Reports the gaps. Must be called after the last batch."""
+        """Reports gaps. Must be called after the last batch."""
         if not self.is_compacted:
             for gap in self._gaps:
                 self.report(gap.kind, gap.path, gap.position, gap.offset, gap.text)
@@ -186,7 +185,7 @@ class PartitionCheck:
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._producers.get(producer_id)
         if producer is None:
-            # The producer's first batch in the current log may have any sequence.
+            # The producer's first batch in the current log can have any sequence.
             producer = self._producers[producer_id] = _Producer(epoch, header.base_sequence - 1)
         elif epoch < producer.epoch:
             text = f"epoch {epoch} of producer {producer_id} follows epoch {producer.epoch}"

@@ -1,4 +1,4 @@
-"""Formats the report of `odradek inspect check` as text and as JSON."""
+"""Formats the report of `odradek inspect check` as text or JSON."""
 
 from __future__ import annotations
 

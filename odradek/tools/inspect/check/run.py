@@ -39,7 +39,7 @@ _TO_THE_END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The transactional id that owns a producer id, with its state in the coordinators' log."""
+    """The transactional id that owns a producer id, and its state in the coordinators' log."""
 
     transactional_id: str
     state: str
@@ -53,7 +53,7 @@ class Owner:
 
 def owners_of(data: Path, producer_ids: set[int]) -> dict[int, Owner] | None:
     """Returns the owner of each producer id, or None if `data` does not contain all partitions of the coordinators'
-    log. Reads every record of `__transaction_state`, but only decodes the records of these producers."""
+    log. Reads every record of `__transaction_state`, but decodes only those of these producers."""
     logs = [log for log in partitions_at(data) if log.topic == TRANSACTION_STATE]
     if not logs or {log.partition for log in logs} != set(range(len(logs))):
         return None
@@ -95,15 +95,15 @@ def _transactional_id(key: bytes) -> str:
     return decode_from(TransactionLogKey, 0, key, _VERSION_BYTES)[0].transactional_id
 
 
-_READ_BYTES = 1024 * 1024  # small enough that the CRC finds the copied bytes in the CPU's cache
+_READ_BYTES = 1024 * 1024  # small enough that the copied bytes are still in the CPU cache when the CRC is computed
 
 Progress = Callable[[str, int], None]
 
 
 @dataclass(slots=True)
 class PartitionReport:
-    """The result for one partition. `findings` contains at most 100 findings of each kind, while `counts` counts all
-    findings."""
+    """The result for one partition. `findings` contains at most 100 findings of each kind, whereas `counts` covers all
+    of them."""
 
     log: PartitionLog
     start_offset: int
@@ -141,7 +141,7 @@ def sizes(logs: Iterable[PartitionLog]) -> int:
 def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_bytes: None) -> Report:
     """Checks every byte of the logs.
 
-    progress  called with the name of the partition that is being read, and the number of bytes read since the last call
+    progress  called with the name of the partition being read and the number of bytes read since the last call
 
     Raises FileNotFoundError if a partition is deleted in the meantime.
     """
@@ -192,7 +192,7 @@ def _check_log(
 
 
 def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, progress: Progress) -> bool:
-    """Checks one segment. This is the hot loop of the check. Returns whether the entire segment could be read."""
+    """Checks one segment. This is the check's hot loop. Returns whether the complete segment could be read."""
     size, position, is_whole = segment.size_bytes, 0, True
     indexed = index_entries(segment)
     path = segment.path
@@ -231,7 +231,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
             if position >= size:
                 break
             if reason is None and at:
-                continue  # the next batch begins in these bytes, and ends in later bytes
+                continue  # the next batch begins in these bytes and ends in later ones
             if reason is None:
                 batch_bytes = batch_size_at(data, 0) if len(data) >= HEADER_BYTES else 0
                 if len(buffer) < batch_bytes <= size - position:
@@ -283,7 +283,7 @@ def _compare_markers(ended_transactions: dict[tuple[int, int], list[tuple[Partit
 def _judge_open(report: Report) -> None:
     """Reports open transactions. A transaction that its coordinator does not list as open will never end, and is
     reported as hanging. Hanging transactions are recognised only if the directory contains all of
-    `__transaction_state`. A running broker may end a transaction during the check, so the log is read again before a
+    `__transaction_state`. A running broker can end a transaction during the check, so the log is read again before a
     transaction is reported as hanging."""
     by_data: dict[Path, list[PartitionReport]] = defaultdict(list)
     for partition in report.partitions:
