@@ -1,6 +1,6 @@
 """Runs a measurement: `make bench ARGS="NAME OPTIONS"`, or `python -m bench NAME OPTIONS`.
 
-python -m bench               measures the budget of the broker, row by row
+python -m bench               measures the broker's budget, row by row
 python -m bench NAME --help   prints the options of one of the measurements below
 """
 

@@ -1,7 +1,7 @@
-"""Measures the CPU time of authorization in µs: `python -m bench.authorization`.
+"""Measures the CPU time that authorization takes, in µs: `python -m bench.authorization`.
 
-The program prints the time of one authorization decision, and the time of a Produce request of 1 KiB from its frame to
-its response. It measures the request without an authorizer, and with an authorizer that has 1,000 ACLs.
+The program prints the time that one authorization decision takes, and the time that a 1 KiB Produce request takes from
+its frame to its response. It measures the request without an authorizer and with one that has 1,000 ACLs.
 
 `--count N [--authorizer]` only sends N Produce requests, so that `valgrind --tool=callgrind` can count instructions. To
 exclude the start-up cost, subtract the counts for two values of N.
@@ -41,7 +41,7 @@ def fill(acls: Acls) -> None:
 
 def best_us(action: Callable[[], object], count: int) -> float:
     """Returns the CPU time per call in µs, from the fastest round. Disturbances only add time, so the minimum is the
-    most accurate."""
+    most accurate figure."""
     best = float("inf")
     for _ in range(ROUNDS):
         started = time.process_time()

@@ -1,6 +1,6 @@
-"""Trivial programs that do comparable work without a broker, to measure what the machine can do right now.
+"""Trivial programs that do comparable work without a broker, to measure what the machine is capable of right now.
 
-A broker's figure divided by its baseline can be compared across machines; the figure alone cannot.
+A broker's figure divided by its baseline can be compared across machines, whereas the figure alone cannot.
 """
 
 import atexit
@@ -24,8 +24,8 @@ FILES_OF_A_LOG = ("00000000000000000000.log", "00000000000000000000.index", "par
 
 
 def bare_interpreter(share: float) -> Mapping[str, float]:
-    """Starts Python with asyncio and uvloop and opens a port. Measures the time until the port is open, and the memory
-    of the process at that moment."""
+    """Starts Python with asyncio and uvloop and opens a port. Measures the time until the port is open and the
+    process's memory at that moment."""
     program = (
         "import asyncio, uvloop, sys\n"
         "async def main():\n"
@@ -44,8 +44,8 @@ def bare_interpreter(share: float) -> Mapping[str, float]:
 
 
 def loopback(share: float) -> Mapping[str, float]:
-    """Measures a TCP connection between two threads, which transfers pieces of 64 KiB. The receiver appends the bytes
-    to a file in the first run, and discards them in the second run."""
+    """Measures a TCP connection that transfers 64 KiB pieces between two threads. The receiver appends the bytes to a
+    file in the first run and discards them in the second."""
     with tempfile.TemporaryFile() as file:
         produced_s = _through(int(3e8 * share), file.write)
     consumed_s = _through(int(1e9 * share), len)
@@ -95,7 +95,7 @@ def fdatasync(share: float) -> Mapping[str, float]:
 def thousand_directories(share: float) -> Mapping[str, float]:
     """Creates one directory with three small files per topic, and then reads all files.
 
-    The directories are kept until the program ends; `Subject.discard` explains why.
+    The directories are kept until the program exits; `Subject.discard` explains why.
     """
     parent = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, parent)

@@ -1,7 +1,8 @@
 """A client that sends a small request every 2 ms, to measure the delay that other work on the broker causes.
 
-The delay in elapsed time depends on everything that runs on the machine. The CPU time that the broker uses during the
-delay hardly does, and on an idle machine a broker with a single event loop would delay the client by exactly that time.
+The delay in elapsed time depends on everything running on the machine. The CPU time that the broker uses during the
+delay hardly does. On an idle machine, a broker with a single event loop would delay the client by exactly that CPU
+time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S: Final = 120.0  # response timeout, after which the broker is considered unresponsive
 PAUSE_S: Final = 0.002  # pause between two requests
-MAX_WAITS: Final = 3_000_000  # capacity, enough for more than an hour
+MAX_WAITS: Final = 3_000_000  # capacity for more than an hour
 API_VERSIONS: Final = 3
 ASKING: Final = request_bytes(
     ApiVersionsRequest(client_software_name="a", client_software_version="1"), API_VERSIONS, 1, "w"
@@ -39,10 +40,10 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The waits for responses, as sorted lists.
+    """The times spent waiting for responses, as sorted lists.
 
     wall  seconds until the response
-    cpu   CPU seconds that the broker used until the response
+    cpu   the broker's CPU seconds until the response
     """
 
     wall: list[float]
@@ -50,7 +51,7 @@ class Waits:
 
 
 class HasProcess(Protocol):
-    """The address of a broker, and the process whose CPU time is measured."""
+    """A broker's address, and the process whose CPU time is measured."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -62,7 +63,7 @@ class Bystander:
     """A client that sends a request every PAUSE_S. It runs in a separate process between `__enter__` and `__exit__`."""
 
     def __init__(self, subject: HasProcess, used_s: Callable[[int], float] = cpu_seconds) -> None:
-        """`used_s` returns the CPU seconds of a process, or of one of its threads, for a process id."""
+        """`used_s` accepts a process id and returns the CPU seconds of that process or one of its threads."""
         fork = multiprocessing.get_context("fork")
         self._wall: Any = RawArray("d", MAX_WAITS)
         self._cpu: Any = RawArray("d", MAX_WAITS)
@@ -110,7 +111,7 @@ class Bystander:
 
 
 def quantile(share: float, values: list[float]) -> float:
-    """Returns the quantile `share` of sorted values. With 0.99, one value in a hundred is higher."""
+    """Returns the `share` quantile of sorted values. With 0.99, one value in a hundred is higher."""
     return values[int(len(values) * share)]
 
 

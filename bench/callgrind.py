@@ -1,4 +1,4 @@
-"""Counts the instructions of a broker with callgrind. The figures are repeatable, regardless of other work on the
+"""Counts a broker's instructions with callgrind. The figures are repeatable, regardless of other work on the
 machine."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CountedBroker(BrokerProcess):
 def instructions(broker: BrokerProcess, turn: Callable[[], int], requests: int = COUNTED_REQUESTS) -> float:
     """Returns the mean number of instructions per operation.
 
-    turn      performs some operations, and returns their number
+    turn      performs some operations and returns their number
     requests  minimum number of operations
     """
     assert isinstance(broker, CountedBroker)

@@ -21,7 +21,8 @@ def incompressible(size_bytes: int) -> bytes:
 
 
 def like_json(size_bytes: int) -> bytes:
-    """Returns text that compresses about as well as typical application data (factor 2.5 with lz4, 4 with zstd)."""
+    """Returns text that compresses about as well as typical application data (by a factor of 2.5 with lz4, 4 with
+    zstd)."""
     random, text = Random(1), ""
     while len(text) < size_bytes:
         text += f'{{"id":{random.randrange(10**9)},"name":"customer","amount":{random.randrange(10**6) / 100}}},'
@@ -30,15 +31,14 @@ def like_json(size_bytes: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Measures one producer with acks=all that writes to a topic with four partitions, and then one consumer that reads
-    it."""
+    """Measures one producer with acks=all writing to a topic with four partitions, and then one consumer reading it."""
 
     value_bytes: int
     messages: int
     compression: str = "none"
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns the throughput in MB/s and the broker's CPU seconds per GB, for producing and consuming.
+        """Returns the throughput in MB/s and the broker's CPU seconds per GB for producing and consuming.
 
         `share` scales the number of messages.
         """
@@ -112,8 +112,8 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class ProduceLatency:
-    """Measures the time from produce() to the delivery report, for messages of 100 bytes that are sent one at a time
-    with linger=0 and acks=all."""
+    """Measures the time from produce() to the delivery report, for 100-byte messages sent one at a time with linger=0
+    and acks=all."""
 
     messages: int
     is_synced: bool = False
@@ -140,7 +140,7 @@ def _until_delivered(producer: Producer, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class EndToEndLatency:
-    """Measures the time from produce() to poll() in a waiting consumer, for messages that are sent one at a time with
+    """Measures the time from produce() to poll() in a waiting consumer, for messages sent one at a time with
     linger=0."""
 
     messages: int

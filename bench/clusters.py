@@ -1,11 +1,11 @@
 """Measures clusters of `odradek serve --control`: `python -m bench clusters [--alive N] [--lives N] [--kafka]`.
 
-calls       create, fork, checkpoint, rewind and delete over HTTP, and the first response of a new cluster
-memory      N clusters at a time, some of them used by librdkafka and forked; then the deletion of all clusters
-others      the start of kfake and of Apache Kafka 4.3.1, until the first response
-control     CPU of requests on a broker without control and on brokers with control but no rules; one of the latter
-            also keeps recent requests
-neighbours  the longest wait of a client of one cluster during each call to another cluster, and the event loop's CPU
+calls       create, fork, checkpoint, rewind and delete over HTTP, and a new cluster's first response
+memory      N clusters at the same time, some of them used by librdkafka and forked; then the deletion of all clusters
+others      starting kfake and Apache Kafka 4.3.1, until the first response
+control     CPU time of requests on a broker without control and on brokers with control but no rules, one of which also
+            keeps recent requests
+neighbours  the longest wait of one cluster's client during each call to another cluster, and the event loop's CPU time
             during the call: median and maximum of twelve calls
 """
 
@@ -56,13 +56,13 @@ class ControlledProcess:
     pid: int
 
     def open_resources(self) -> tuple[int, int]:
-        """Returns the process's number of file descriptors and its number of threads."""
+        """Returns the process's numbers of file descriptors and threads."""
         return len(os.listdir(f"/proc/{self.pid}/fd")), len(os.listdir(f"/proc/{self.pid}/task"))
 
 
 @dataclass(frozen=True, slots=True)
 class BenchedCluster:
-    """The address and the process id of a cluster, as a `Bystander` needs them."""
+    """A cluster's address and process id, as a `Bystander` needs them."""
 
     bootstrap: str
     pid: int
@@ -106,7 +106,7 @@ def fill(cluster: Cluster, partitions: int = PARTITIONS) -> None:
 def calls(process: ControlledProcess) -> None:
     odradek = process.odradek
     made: list[Cluster] = []
-    odradek.cluster().delete()  # The first cluster also imports modules, so it is not measured.
+    odradek.cluster().delete()  # Creating the first cluster also imports modules, so it is not measured.
     creates = [timed(lambda: made.append(odradek.cluster())) for _ in range(CALLS)]
     print_times("create", creates)
     firsts = [timed(partial(first_answer, each.bootstrap)) for each in made]
@@ -123,7 +123,7 @@ def calls(process: ControlledProcess) -> None:
 
 
 def use(cluster: Cluster) -> None:
-    """Writes a record and reads it again."""
+    """Writes a record and reads it back."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
     producer.produce("orders", b"a")
     if producer.flush(30):
@@ -137,7 +137,7 @@ def use(cluster: Cluster) -> None:
 
 
 def alive(process: ControlledProcess, count: int, lives: int) -> None:
-    """Measures the memory of `count` clusters, of which the first `lives` are also used and forked."""
+    """Measures the memory used by `count` clusters, of which the first `lives` are also used and forked."""
     odradek = process.odradek
     before, left = rss_bytes(process.pid), process.open_resources()
     made = [odradek.cluster() for _ in range(count)]
@@ -177,7 +177,7 @@ def others(work: Path, with_kafka: bool) -> None:
 
 def control(work: Path) -> None:
     """Compares brokers without control, with control, and with control that keeps requests. The brokers take turns, and
-    only the quietest turns of each broker are compared."""
+    only each broker's quietest turns are compared."""
     with ExitStack() as stack:
         sides = [
             stack.enter_context(
@@ -278,8 +278,8 @@ def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
 
 
 def neighbours(process: ControlledProcess, only: str) -> None:
-    """Measures how long a client of one cluster waits while another cluster is disturbed. Only noises whose name
-    contains `only` are measured."""
+    """Measures how long one cluster's client waits while another cluster is disturbed. Only noises whose names contain
+    `only` are measured."""
     with (
         process.odradek.cluster() as quiet,
         Bystander(BenchedCluster(quiet.bootstrap, process.pid), loop_seconds) as bystander,
@@ -300,7 +300,7 @@ def beside(noise: Noise, bystander: Bystander) -> Waits:
 
 
 def print_waits(name: str, waits: Sequence[Waits]) -> None:
-    """Prints the median and the maximum of the longest wait in each call."""
+    """Prints the median and maximum of the longest wait in each call."""
     wall, cpu = (
         f"{statistics.median(longest) * 1e3:5.1f} max {max(longest) * 1e3:5.1f} ms"
         for longest in ([each.wall[-1] for each in waits], [each.cpu[-1] for each in waits])

@@ -1,4 +1,4 @@
-"""Measures the codec, and compares it with compiled construct on the same machine: `python -m bench.codec`.
+"""Measures the codec and compares it with compiled construct on the same machine: `python -m bench.codec`.
 
 Each figure is the best of several rounds, in microseconds. The codec must be at least five times as fast as compiled
 construct.
@@ -123,7 +123,7 @@ def microseconds(call: Callable[[], Any]) -> float:
 
 
 def build_milliseconds() -> list[float]:
-    """Returns the time to generate the reader and the writer of some messages, in their newest versions."""
+    """Returns the time it takes to generate the reader and writer of some messages in their newest versions."""
     found: list[float] = []
     for message_type in (ProduceRequest, ProduceResponse, FetchRequest, FetchResponse, MetadataResponse):
         for build in (codec.compile_reader, codec.compile_writer):

@@ -1,7 +1,7 @@
 """Measures the time until a command sends its first byte to a broker: `python -m bench.command_start`.
 
-Compare the CPU times, because elapsed times mean little on a busy machine. The first row is Python with only asyncio
-and a connection, which every command needs.
+Compare CPU times, because elapsed times mean little on a busy machine. The first row is Python with only asyncio and a
+connection, which every command needs.
 """
 
 import socket
@@ -39,7 +39,7 @@ class Start(NamedTuple):
 
 
 def start(words: tuple[str, ...]) -> Start:
-    """Runs `python` with the arguments `words` and returns its CPU time and elapsed time until its first byte
+    """Runs `python` with the arguments `words`. Returns its CPU time and the elapsed time until its first byte
     arrives."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

@@ -1,8 +1,8 @@
 """Measures commands on a cluster with a very large number of objects: `python -m bench commands`.
 
-One broker gets N topics, N partitions in one topic, N groups, N offsets in one group, N ACLs and N transactional ids.
-Then each command runs against it. `first` is the time until the first output; `wait` is the longest wait of another
-client.
+One broker is given N topics, N partitions in one topic, N groups, N offsets in one group, N ACLs and N transactional
+ids. Each command is then run against it. `first` is the time until the first output, and `wait` is another client's
+longest wait.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Cost:
 
 
 def commands(items: int) -> Iterator[tuple[str, Sequence[str], str | None]]:
-    """Yields the name, the arguments and the standard input of each command."""
+    """Yields each command's name, arguments and standard input."""
     few = [f"g{number:06}" for number in range(items // 100)]
     made = [f"m{number:05}" for number in range(items // 10)]
     yield "produce, from a file", ("produce", "-t", LINES), "lines"

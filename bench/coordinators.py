@@ -1,5 +1,5 @@
 """Waits for coordinators. The first FindCoordinator request makes the broker create the topics that store the
-coordinators' state, which takes a while."""
+coordinators' state, and this takes a while."""
 
 import time
 

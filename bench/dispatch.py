@@ -1,6 +1,7 @@
 """Measures the dispatcher without a real handler: `python -m bench.dispatch` prints µs of CPU per request.
 
-The handler answers a Heartbeat immediately, so the figure covers only the header, body, context, counters and encoding.
+The handler answers a Heartbeat immediately, so the figure covers only the header, the body, the context, the counters
+and the encoding.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ VERSION = 4
 
 def measure() -> float:
     """Returns the CPU time per request in µs, from the fastest round. Disturbances only add time, so the minimum is the
-    most accurate."""
+    most accurate figure."""
     answer = HeartbeatResponse()
     dispatcher = Dispatcher(None, SystemClock(), lambda _: lambda *_: answer)
     request = HeartbeatRequest(group_id="readers", generation_id=1, member_id="member")

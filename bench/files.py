@@ -2,9 +2,9 @@
 
     python -m bench.files [--gigabytes 5] [--batch-bytes 16384] [--spark] [--keep DIR]
 
-Writes a topic with four partitions in segments of 256 MiB. The records of 100 bytes belong to transactions, and every
-tenth transaction is aborted. Then reads headers and CRCs, and after that all records into Arrow on one core. With
---spark, also reads the topic with Spark, and measures the peak memory of all processes. The files are removed
+Writes a topic with four partitions in 256 MiB segments. The 100-byte records are written in transactions, and every
+tenth transaction is aborted. It then reads headers and CRCs, and after that all records into Arrow on one core. With
+--spark, it also reads the topic with Spark and measures the peak memory of all processes. The files are removed
 afterwards, unless --keep names a directory for them.
 """
 
@@ -96,8 +96,8 @@ def measured(what: str, size_bytes: int) -> Iterator[None]:
 
 
 def write(data: Path, size_bytes: int, batch_bytes: int) -> int:
-    """Writes the topic and returns its number of records. If the directory already has logs, returns -1 and writes
-    nothing."""
+    """Writes the topic and returns its number of records. If the directory already contains logs, writes nothing and
+    returns -1."""
     if any(data.glob("*/*.log")):
         return -1
     values = batch_bytes // (RECORD_BYTES + 15)
@@ -147,8 +147,8 @@ def _partition(folder: Path, size_bytes: int, template: bytearray, values: int) 
 
 
 def end_to_end(data: Path, size_bytes: int) -> None:
-    """Reads every record with Spark, and prints the duration and the peak memory, which is the sum over the JVM and all
-    its Python workers."""
+    """Reads every record with Spark. Prints the duration and the peak memory, which is the sum for the JVM and all its
+    Python workers."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession

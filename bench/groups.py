@@ -1,4 +1,4 @@
-"""Measures the cost of a heartbeat, for each kind of group."""
+"""Measures the cost of a heartbeat for each kind of group."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,8 +91,8 @@ def share_heartbeats(wire: Wire, name: str) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """Measures the heartbeats of a stable group, whose members send them as fast as the broker responds. Each member
-    has its own connection."""
+    """Measures the heartbeats of a stable group whose members send them as fast as the broker responds, each on its own
+    connection."""
 
     frames: Callable[[Wire, str], Frames]
 

@@ -18,7 +18,7 @@ from tests.support.wire import Wire
 
 HEARTBEAT_VERSION: Final = 1
 DESCRIBE_VERSION: Final = 1
-# The client id in all requests of a Wire. A heartbeat with another client id would be treated as a change of the
+# The client id in all requests of a Wire. A heartbeat with a different client id would be treated as a change to the
 # member.
 CLIENT_ID: Final = "wire"
 REBALANCE_TIMEOUT_MS: Final = 60_000
@@ -37,10 +37,10 @@ A = TypeVar("A", bound=AssignmentResponse)
 
 @dataclass(slots=True)
 class Member(Generic[A]):
-    """A member of a group that is driven by heartbeats.
+    """A member of a group driven by heartbeats.
 
     owned        its current assignment
-    unconfirmed  the assignment that the next heartbeat must confirm, or None if the broker knows it already
+    unconfirmed  the assignment that the next heartbeat must confirm, or None if the broker already knows it
     """
 
     member_id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -67,14 +67,14 @@ class HeartbeatGroup(ABC, Generic[A]):
 
     @abstractmethod
     def assigned(self, answer: Any) -> Sequence[A] | None:
-        """Returns the assignment in a heartbeat response, or None if the assignment did not change."""
+        """Returns the assignment in a heartbeat response, or None if the assignment has not changed."""
 
     @abstractmethod
     def state(self) -> str:
-        """Returns the state of the group, as the broker describes it."""
+        """Returns the group's state as described by the broker."""
 
     def until_stable(self, partitions: int) -> None:
-        """Makes all members join, then sends rounds of heartbeats until all partitions or tasks are assigned and
+        """Has all members join, and then sends rounds of heartbeats until all partitions or tasks are assigned and
         owned."""
         deadline = time.monotonic() + CLIENT_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -86,12 +86,12 @@ class HeartbeatGroup(ABC, Generic[A]):
         raise RuntimeError(f"{self.group_id} was not stable in {CLIENT_TIMEOUT_S:g} s")
 
     def heartbeats(self) -> bytes:
-        """Returns one heartbeat without changes for each member."""
+        """Returns one heartbeat for each member that changes nothing."""
         requests = [self.request(member) for member in self.members]
         return b"".join(request_bytes(request, HEARTBEAT_VERSION, 1, CLIENT_ID) for request in requests)
 
     def _heartbeat(self, member: Member[A]) -> bool:
-        """Sends a heartbeat. Returns whether it changed anything."""
+        """Sends a heartbeat. Returns whether the heartbeat changed anything."""
         answer = self.ask(self.request(member))
         if answer.error_code:
             if member.epoch:
@@ -115,8 +115,7 @@ class HeartbeatGroup(ABC, Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Stabilisation:
-    """Measures how long a new group takes to become stable. The members join one after another, and then send
-    heartbeats."""
+    """Measures how long a new group takes to become stable. The members join one by one and then send heartbeats."""
 
     # The arguments are the wire, the group id, the topic and the number of members.
     new_group: Callable[[Wire, str, str, int], HeartbeatGroup[Any]]
@@ -124,8 +123,8 @@ class Stabilisation:
     partitions: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns the seconds from the first join until the group is stable, and the broker's CPU time in
-        milliseconds."""
+        """Returns the seconds from the first join until the group is stable, and the broker's CPU time over that period
+        in milliseconds."""
         with topic(subject.bootstrap, self.partitions) as name, Wire(subject.bootstrap) as wire:
             await_coordinator(wire, GROUP, f"{name}-group")
             group = self.new_group(wire, f"{name}-group", name, max(2, int(self.members * share)))

@@ -1,10 +1,10 @@
-"""Measures the waits of another client, and the broker's memory, during attacks with hostile requests.
+"""Measures another client's waits and the broker's memory during attacks with hostile requests.
 
-make hostile               all attacks, also on Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
-make hostile ARGS=--quick  this broker alone, a tenth of the work, and each array of each API (a step of .ci/run)
+make hostile               all attacks, also on Apache Kafka 4.3.1 (Java 17): the table in docs/using-security.md
+make hostile ARGS=--quick  only this broker, a tenth of the work, and each array of each API (a step of .ci/run)
 
-The measurement fails if a broker stops responding. The waits of the other client are only shown, because they are
-meaningful only on an idle machine. For the arrays, the broker's CPU time during the waits must stay within a limit.
+The measurement fails if a broker stops responding. The other client's waits are only shown, because they are meaningful
+only on an idle machine. For the arrays, the broker's CPU time during the waits must stay within a limit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 120.0  # response timeout, after which the broker is considered unresponsive
-PAUSE_S = 0.002  # pause between two requests of the other client
+PAUSE_S = 0.002  # pause between the other client's requests
 SETTLES_S = 1.0
 API_VERSIONS = 3
 PRODUCE = 9  # a Produce version with topic names
@@ -63,7 +63,7 @@ SLOW_CONNECTIONS = 250
 HEAD = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n"  # a request that never ends
 LIVE = b"GET /live/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"  # a request whose response never ends
 
-# These APIs only read. Requests of other APIs would leave state behind.
+# These APIs only read. Requests for other APIs would leave state behind.
 ASKED = (
     ApiKey.METADATA,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
@@ -107,10 +107,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack on a broker. `prepare` does the attacker's own slow work, and returns the part that is measured.
+    """An attack on a broker. `prepare` does the attacker's own slow work and returns the part that is measured.
 
-    settings  settings of a separate broker, or None to use the broker that most attacks share
-    is_ours   whether Kafka is left out, because it does not support the request or cannot be set up in the same way
+    settings  settings for a separate broker, or None to use the broker that most attacks share
+    is_ours   whether Kafka is left out because it does not support the request or cannot be set up in the same way
     """
 
     name: str
@@ -122,7 +122,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The waits of the other client in ms, and the memory growth in MiB."""
+    """The other client's waits in ms, and the memory growth in MiB."""
 
     p50: float
     p99: float
@@ -213,7 +213,7 @@ def pipelined(seconds: float) -> Callable[[Target], Callable[[], None]]:
 
 
 def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
-    """Sends batches that the broker must refuse, because they decompress to more than the limit and their headers claim
+    """Sends batches that the broker must reject, because they decompress to more than the limit and their headers claim
     one record too many."""
 
     def prepare(target: Target) -> Callable[[], None]:
@@ -289,7 +289,7 @@ def watch(bootstrap: str, is_over: Event, writer: multiprocessing.connection.Con
 
 
 def cost(attack: Attack, target: Target) -> Cost:
-    """Measures one attack. Raises RuntimeError if the other client got no response."""
+    """Measures one attack. Raises RuntimeError if the other client does not get a response."""
     run = attack.prepare(target)
     fork = multiprocessing.get_context("fork")
     is_over, (heard, writer) = fork.Event(), fork.Pipe(duplex=False)
@@ -314,7 +314,7 @@ def cost(attack: Attack, target: Target) -> Cost:
 
 
 def peak_bytes(pid: int) -> int:
-    """Returns the peak memory of a process, or 0 if it has ended."""
+    """Returns the peak memory of a process, or 0 if the process has exited."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 

@@ -74,16 +74,16 @@ RULE = "RULE:CN=((a+)+)b/$1/"
 BACKTRACKED_NAME = "a" * 60
 
 Run: TypeAlias = Callable[[], None]
-# The arguments of an attack are the address of a broker, and the seconds that the attack may take.
+# An attack's arguments are a broker's address and the number of seconds that the attack may take.
 Prepare: TypeAlias = Callable[[str, float], Run]
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """An attack through the contents of its requests.
+    """An attack by means of its requests' contents.
 
-    settings  settings of the broker
-    is_ours   whether Kafka is left out, because it does not support the request or cannot be set up in the same way
+    settings  the broker's settings
+    is_ours   whether Kafka is left out because it does not support the request or cannot be set up in the same way
     """
 
     name: str
@@ -208,7 +208,7 @@ def topologies(bootstrap: str, seconds: float) -> Run:
 
 
 def many_tasks(bootstrap: str, seconds: float) -> Run:
-    """Attacks with groups of two members that read a few topics with very many partitions."""
+    """Attacks with two-member groups that read a few topics with very many partitions."""
     with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
         await_coordinator(wire, GROUP, "hostile-0")
         for number in range(WIDE_TOPICS):
@@ -233,7 +233,7 @@ def many_tasks(bootstrap: str, seconds: float) -> Run:
 
 
 def join_streams_group(wire: Wire, group_id: str, topology: Topology) -> tuple[str, int]:
-    """Joins a streams group and returns the id and the epoch of the new member."""
+    """Joins a streams group and returns the new member's id and epoch."""
     member_id = str(uuid.uuid4())
     request = StreamsGroupHeartbeatRequest(
         group_id=group_id,
@@ -252,7 +252,7 @@ def join_streams_group(wire: Wire, group_id: str, topology: Topology) -> tuple[s
 
 
 def await_tasks(wire: Wire, group_id: str, member_id: str, epoch: int) -> None:
-    """Waits until the streams group has computed its target assignment, which it does after its initial delay."""
+    """Waits until the streams group has computed its target assignment, which happens after its initial delay."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         request = StreamsGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch)
@@ -292,7 +292,7 @@ def backslashes(bootstrap: str, seconds: float) -> Run:
 
 def alternating(bootstrap: str, seconds: float) -> Run:
     """Attacks with alternating acknowledgements. All records are acquired beforehand, so that only the acknowledgements
-    and the end of their transaction are measured."""
+    and ending their transaction are measured."""
     name, group_id, transactional_id = "alternating", "hostile", "pay"
     wire = Wire(bootstrap, timeout_s=PATIENCE_S)
     finalise_share_transactions(wire)
@@ -364,7 +364,7 @@ class Tls:
 
 @cache
 def certificates() -> Tls:
-    """Creates a CA, the broker's certificate, and the certificate of a client whose name makes the rule backtrack."""
+    """Creates a CA, the broker's certificate, and a certificate for a client whose name makes the rule backtrack."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-bench-hostile-"))
     authority = Authority.make("Bench CA")
     (folder / "ca.pem").write_text(authority.pem)
@@ -388,7 +388,8 @@ def handshakes(bootstrap: str, seconds: float) -> Run:
                 context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
             ):
                 secured.sendall(request)
-                # The call returns when the broker closes the connection, because no rule matches this subject.
+                # The call returns when the broker closes the connection, which it does because no rule matches this
+                # subject.
                 secured.recv(1)
 
     return run

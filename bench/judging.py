@@ -1,9 +1,9 @@
 """Measures the judge on a recording: `python -m bench judging [--exchanges N]`.
 
 The recording is created in rounds with new clients. Three clients use librdkafka: an idempotent producer, a
-transactional copy that commits offsets, and a group member that commits each record. Then plain connections send more
-requests of each kind. `odradek judge FILE` reads a quarter, half and all of the recording, each time in a new process.
-The judge's memory must not grow with the recording.
+transactional copy that commits offsets, and a group member that commits each record. After that, plain connections send
+more requests of each kind. `odradek judge FILE` then reads a quarter, half and all of the recording, each time in a new
+process. The judge's memory must not grow with the recording.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ runpy.run_module("odradek", run_name="__main__", alter_sys=True)
 
 
 class Round:
-    """Clients that run at the same time, each with separate connections. `number` makes their ids unique."""
+    """Clients that run at the same time, each with its own connections. `number` makes their ids unique."""
 
     def __init__(self, bootstrap: str, number: int, source: str, target: str) -> None:
         self._bootstrap = bootstrap
@@ -142,7 +142,7 @@ def exchanges_in(recording: Path, stop_at: int | None = None, to: Path | None = 
 
 
 def judge(recording: Path) -> tuple[float, float]:
-    """Judges a recording. Returns the CPU time in seconds, and the peak memory in MiB."""
+    """Judges a recording. Returns the CPU time in seconds and the peak memory in MiB."""
     words = [sys.executable, "-c", JUDGE, "judge", str(recording)]
     judged = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     cpu_s, peak_kib = judged.stderr.split()[-2:]

@@ -1,4 +1,4 @@
-"""Measures the start-up time, the resources that an idle broker uses, and the cost of many topics."""
+"""Measures the start-up time, the resources used by an idle broker, and the cost of many topics."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _reserved: list[ReservedPort] = []  # the ports remain reserved until the run en
 def free_port() -> int:
     """Returns a port that the kernel does not assign to outgoing connections.
 
-    While no process listens on an ordinary port, the kernel may assign that port to a client that keeps trying to
+    While no process is listening on an ordinary port, the kernel can assign that port to a client that keeps trying to
     connect to it. The client would then be connected to itself, and the broker could not bind the port.
     """
     _reserved.append(ReservedPort())
@@ -39,14 +39,14 @@ def free_port() -> int:
 
 
 def started(broker: Broker) -> tuple[Wire, Thread]:
-    """Starts the broker. Returns the first accepted connection, and the thread that runs `broker.start`."""
+    """Starts the broker. Returns the first accepted connection and the thread that runs `broker.start`."""
     starting = Thread(target=broker.start)
     starting.start()
     return _connected(broker, starting), starting
 
 
 def _connected(broker: Broker, starting: Thread) -> Wire:
-    """Returns a connection to a broker that is starting. Raises RuntimeError if the broker ends or does not start in
+    """Returns a connection to a broker that is starting. Raises RuntimeError if the broker exits or does not start in
     time."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
@@ -62,8 +62,7 @@ def _connected(broker: Broker, starting: Thread) -> Wire:
 def first_produce(subject: Subject, share: float) -> Mapping[str, float]:
     """Measures the time from the start of the process to the first acknowledged record.
 
-    An earlier start has formatted the directory and created the topic, because the creation of topics is measured by a
-    separate row.
+    An earlier start has formatted the directory and created the topic, because a separate row measures topic creation.
     """
     broker = subject.fresh(free_port())
     broker.start()
@@ -89,7 +88,7 @@ def _is_written(answer: ProduceResponse) -> bool:
 
 
 def idle(subject: Subject, share: float) -> Mapping[str, float]:
-    """Measures the memory and the CPU of a broker without clients."""
+    """Measures the memory and CPU time of a broker that has no clients."""
     subject.rss_bytes()
     time.sleep(2)  # gives the broker time to finish its start-up work
     seconds = max(1.0, 4 * share)
@@ -102,7 +101,7 @@ def idle(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 def memory(subject: Subject, share: float) -> Mapping[str, float]:
-    """Returns the current memory. This row runs after the rows that put load on the broker."""
+    """Returns the broker's current memory. This row runs after the rows that put load on the broker."""
     return {"rss_mib": subject.rss_bytes() / MIB}
 
 
@@ -126,8 +125,8 @@ def _greeted(subject: Subject) -> Wire:
 
 
 def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
-    """Creates 1,000 topics with one partition each in one request, and measures the time until all partitions have
-    leaders. Measures the same time again after a clean restart and after a kill."""
+    """Creates 1,000 topics with one partition each in a single request, and measures the time until all partitions have
+    leaders. Measures this time again after a clean restart and after a kill."""
     names = [f"topic-{number}" for number in range(int(TOPICS * share))]
     broker = subject.fresh(free_port())
     broker.start()
@@ -151,7 +150,7 @@ def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
 def until_led(broker: Broker, names: Sequence[str], timeout_s: float = START_TIMEOUT_S) -> float:
     """Starts the broker and returns the seconds until all topics have leaders.
 
-    Raises RuntimeError if the broker ends or does not start in time.
+    Raises RuntimeError if the broker exits or does not start in time.
     """
     begun = time.perf_counter()
     wire, starting = started(broker)
@@ -160,7 +159,7 @@ def until_led(broker: Broker, names: Sequence[str], timeout_s: float = START_TIM
             try:
                 wait_until_led(wire, names)
                 break
-            except ClosedByBroker:  # The broker accepts connections, but does not process requests yet.
+            except ClosedByBroker:  # The broker accepts connections but does not process requests yet.
                 pass
         if time.perf_counter() - begun > timeout_s:
             raise RuntimeError(f"the broker still closes connections {timeout_s:g} s after its start")

@@ -2,8 +2,8 @@
 
 python -m bench.log_append [--partitions 1000]
 
-Prints the CPU time per batch in microseconds for staging, for writing, and for reading from the tail cache and from the
-page cache. Then prints the seconds that it takes to open the partitions again after a clean stop and after a kill.
+Prints the CPU time per batch in microseconds for staging, for writing, and for reading from the tail cache and the page
+cache. Then prints how many seconds it takes to open the partitions again after a clean stop and after a kill.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from odradek.storage.staging import TailCache
 IDENTITY = DirectoryId(1, None, "bench", "bench")
 TOPIC_ID = b"bench-topic-id-0"
 NOW_MS = 1_700_000_000_000
-TAIL_BYTES = 8 * 1024 * 1024  # less than the data written, so that part of the data is read from the page cache
+TAIL_BYTES = 8 * 1024 * 1024  # less than the amount of data written, so that some data is read from the page cache
 
 
 def main() -> None:

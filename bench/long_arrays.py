@@ -1,8 +1,8 @@
-"""Measures each array of each supported API with very many entries: CPU per entry, and waits of another client.
+"""Measures each array of each supported API with very many entries: the CPU time per entry, and another client's waits.
 
 The cost per entry must not grow with the number of entries; otherwise a request with N entries would take time
-proportional to N². The CPU time includes all threads of the broker. Unlike waits, it hardly depends on other load on
-the machine.
+proportional to N². The CPU time includes all the broker's threads. Unlike waits, it hardly depends on other load on the
+machine.
 
     .venv/bin/python -m bench.long_arrays --only METADATA
     .venv/bin/python -m bench.long_arrays --sizes 10000 --kinds unknown --judge     a part of make hostile ARGS=--quick
@@ -32,15 +32,15 @@ MAX_FRAME_BYTES: Final = 100 * 1024 * 1024  # the default of socket.request.max.
 # previous
 MAX_GROWTH: Final = 4.0
 NOTHING_S: Final = 0.1  # CPU times below this value are too short to compare
-BY_THREADS_S: Final = 2e-6  # extra CPU seconds per entry of a long request, which worker threads decode
-TRIES: Final = 3  # measurements that must agree before growth is reported
+BY_THREADS_S: Final = 2e-6  # extra CPU seconds per entry of a long request, because worker threads decode it
+TRIES: Final = 3  # number of measurements that must agree before growth is reported
 MAX_WAIT_S: Final = 0.25
 
 
 @dataclass(slots=True)
 class ArrayCost:
-    """The cost of one array: CPU seconds by kind and number of entries, and the longest wait of the other client in the
-    broker's CPU time (`worst_s`) and in elapsed time (`wall_s`)."""
+    """The cost of one array: the CPU seconds, keyed by kind and number of entries, and the other client's longest wait
+    in the broker's CPU time (`worst_s`) and in elapsed time (`wall_s`)."""
 
     array: LongArray
     cpu: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def is_too_fast(few: int, few_s: float, many: int, many_s: float) -> bool:
 def costs(
     subject: Subject, bystander: Bystander, sizes: Sequence[int], kinds: Sequence[str], only: str
 ) -> Iterator[ArrayCost]:
-    """Measures the arrays whose names contain `only`. Raises NoAnswer if the other client gets no response."""
+    """Measures the arrays whose names contain `only`. Raises NoAnswer if the other client does not get a response."""
     own_s = seconds_of_one(subject, bystander)
     for array in long_arrays():
         if only not in str(array):

@@ -1,7 +1,7 @@
-"""Compiles load.c and sink.c on first use, and runs them.
+"""Compiles load.c and sink.c on first use and runs them.
 
-In Python, generating the load would cost more CPU than the broker that is measured. Compiled programs are kept in the
-user's cache directory, and their names contain the hash of their source.
+Generating the load in Python would use more CPU time than the broker being measured. Compiled programs are kept in the
+user's cache directory under names that contain the hash of their source.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ class NoCompiler(Exception):
 
 
 def compiled(name: str) -> Path:
-    """Compiles `name`.c if necessary, and returns the program's path. Raises NoCompiler."""
+    """Compiles `name`.c if necessary and returns the program's path. Raises NoCompiler."""
     source = SOURCES / f"{name}.c"
     program = CACHE / f"{name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
     if program.exists():
@@ -50,7 +50,7 @@ def run_load(
     pid: int,
 ) -> Mapping[str, float]:
     """Runs load.c, whose comments describe the arguments. Returns requests_s, p50_us, p99_us, and the number of CPU
-    cores that the process `pid` used."""
+    cores used by the process `pid`."""
     with tempfile.NamedTemporaryFile(prefix="bench-frames-") as file:
         file.write(frames)
         file.flush()
@@ -64,7 +64,8 @@ def run_load(
 
 @contextmanager
 def running_sink(answer: bytes) -> Iterator[tuple[int, int]]:
-    """Runs a process that stores every request and sends the same response to each. Yields its port and process id."""
+    """Runs a process that stores every request and sends the same response to each. Yields the process's port and
+    process id."""
     with tempfile.NamedTemporaryFile(prefix="bench-answer-") as file:
         file.write(answer)
         file.flush()

@@ -1,8 +1,8 @@
 """Measures the cost of a request to another process: `python -m bench.process_hop`.
 
-Two processes with asyncio and uvloop, like the broker, are connected by a Unix socket. Requests have 1 KiB and
-responses 50 bytes. The requests are sent one at a time, and then 32 at a time. A broker with several processes would
-pay this cost whenever one process needs another.
+Two processes that use asyncio and uvloop, like the broker, are connected by a Unix socket. Requests are 1 KiB long and
+responses 50 bytes. Requests are sent one at a time, and then 32 at a time. A broker with several processes would pay
+this cost whenever one process needs another.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ async def ask(path: str, in_flight: int) -> None:
 
 
 def measure(path: str, server: int, in_flight: int) -> tuple[float, float, float]:
-    """Returns three times per request in µs: elapsed time, the client's CPU and the server's CPU. Each is the lowest of
-    all rounds."""
+    """Returns three times per request in µs: elapsed time, the client's CPU time and the server's CPU time. Each is the
+    lowest of all rounds."""
     clocks: tuple[Callable[[], float], ...] = (
         time.perf_counter,
         time.process_time,

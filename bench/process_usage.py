@@ -1,4 +1,4 @@
-"""Reads the resource usage of a process from Linux."""
+"""Reads a process's resource usage from Linux."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,8 @@ CPU_CLOCK = 2
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns the user and system time of all threads, including ended ones. Raises OSError if the process has ended.
+    """Returns the user and system time of all threads, including those that have exited. Raises OSError if the process
+    has exited.
 
     The source is clock_getcpuclockid(3).
     """
@@ -19,7 +20,7 @@ def cpu_seconds(pid: int) -> float:
 
 def loop_seconds(pid: int) -> float:
     """Returns the CPU time of the first thread, which runs the broker's event loop. Raises OSError if the process has
-    ended."""
+    exited."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

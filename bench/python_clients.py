@@ -27,7 +27,7 @@ LINGER_MS = 5
 
 
 def on_uvloop(work: Coroutine[Any, Any, T]) -> T:
-    # Imported here, because uvloop does not exist on Windows, where the tests of the tables import this module.
+    # Imported here, because uvloop does not exist on Windows, where the table tests import this module.
     import uvloop
 
     return uvloop.run(work)
@@ -95,15 +95,15 @@ PRODUCE: Mapping[str, Produce] = {
 
 @dataclass(frozen=True, slots=True)
 class PythonProduce:
-    """Measures how fast each library produces records, until all are acknowledged with acks=all. Each record has a
-    future."""
+    """Measures how fast each library produces records, until all of them are acknowledged with acks=all. Each record
+    has a future."""
 
     value_bytes: int
     messages: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns thousands of records per second for each library, and Odradek's rate relative to the faster of the
-        other two."""
+        """Returns thousands of records per second for each library, and Odradek's rate relative to that of the faster
+        of the other two."""
         count, value = int(self.messages * share), incompressible(self.value_bytes)
         figures = {}
         for library, produce in PRODUCE.items():

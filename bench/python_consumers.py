@@ -145,8 +145,8 @@ class PythonConsume:
     ways: Mapping[str, Consume]
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns thousands of records per second for each library, and Odradek's rate relative to the faster of the
-        other two."""
+        """Returns thousands of records per second for each library, and Odradek's rate relative to that of the faster
+        of the other two."""
         count, value = int(self.messages * share), incompressible(self.value_bytes)
         with topic(subject.bootstrap, 1) as name:
             on_uvloop(fill(subject.bootstrap, name, value, count))

@@ -16,14 +16,15 @@ from tests.support.requests import produce_request
 PRODUCE_VERSION = 9
 PARTITIONS = 8
 SECONDS = 1.5
-# Position of the error code in a response, after the length, for a topic with an empty name. The sum covers correlation
-# id, tags, number of topics, length of the name, number of partitions, and index. Add the length of the name.
+# Position of the error code in a response, counted from the end of the length, for a topic with an empty name. The sum
+# covers correlation id, tags, number of topics, name length, number of partitions, and index. Add the length of the
+# topic's name.
 ERROR_AT_WITHOUT_NAME = 4 + 1 + 1 + 1 + 1 + 4
 
 
 @dataclass(frozen=True, slots=True)
 class RawLoad:
-    """A load of Produce requests with acks=all. Each has one valid record of `value_bytes`."""
+    """A load of Produce requests with acks=all. Each request has one valid record with a value of `value_bytes`."""
 
     value_bytes: int
     connections: int
@@ -36,7 +37,7 @@ class RawLoad:
             return self._run(subject.broker.port, subject.pid, name, SECONDS * share)
 
     def baseline(self, share: float) -> Mapping[str, float]:
-        """Runs the same load against a sink, to measure the limit of the load generator and the sockets."""
+        """Runs the same load against a sink to measure the limits of the load generator and the sockets."""
         name = "bench"
         response = ProduceResponse(
             responses=[TopicProduceResponse(name=name, partition_responses=[PartitionProduceResponse()])]

@@ -1,20 +1,20 @@
-"""Measures the cost of recordings and of control for a broker:
-`python -m bench recordings [--samples | [--control] [--instructions] [--turns N]]`.
+"""Measures what recordings and control cost a broker: `python -m bench recordings [--samples | [--control]
+[--instructions] [--turns N]]`.
 
 Three cases take turns: a broker without a recording, the same broker while `odradek judge --attach` listens, and
 another broker with `--record FILE`. With `--control`, the cases are a broker without control, a broker with control,
-and a broker with control that also keeps requests. The CPU time is that of the complete process with its threads. Each
-turn is compared with the adjacent turn of the first case. The program prints the median and its 95 % confidence
+and a broker with control that also keeps requests. The CPU time is that of the complete process, including all threads.
+Each turn is compared with the adjacent turn of the first case. The program prints the median and its 95 % confidence
 interval. The interval does not cover lasting differences between two processes, which are about 5 %.
 
-The load comes from this process, first with 16 requests at a time and then one at a time, and finally from librdkafka.
+The load comes from this process, first 16 requests at a time and then one at a time, and finally from librdkafka.
 
 With `--instructions`, callgrind counts the instructions of 300 requests per turn. The count is less noisy than CPU
 time, which cannot resolve 1 %.
 
 With `--samples`, perf takes 1,500 samples per second of CPU. The program prints the share of samples in which a broker
-with an attached judge works on its recording. Sampling needs the compiled variant. The samples do not include the code
-that sends the blocks twenty times per second.
+with an attached judge is working on its recording. Sampling needs the compiled variant. The samples do not include the
+code that sends blocks twenty times per second.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.support.broker_process import BrokerProcess
 FIRST_TURNS = 1
 RECORDS = 2_000
 TURN_S = 0.2
-# Seconds of load before the measurement of a turn begins. By then, blocks are sent as fast as they are recorded.
+# Seconds of load before a turn's measurement begins. By then, blocks are sent as fast as they are recorded.
 LEAD_S = 0.06
 
 
@@ -87,7 +87,7 @@ CONTROL, KEPT = {"odradek.control.enable": "true"}, {"odradek.control.requests.e
 Z_95 = 1.96
 SAMPLED_S = 5
 SAMPLES_OF_A_SECOND = 1500
-# Matches the names that mypyc gives to the functions that record.
+# Matches the names that mypyc gives to the recording functions.
 AT_ITS_RECORDING = re.compile(
     r"CPy(Def|Py)_(recorder|recording|recording_writer|recording_cuts|recording_masks|"
     r"controlled_connection___ControlledConnection____tell$)"
@@ -110,7 +110,7 @@ def attached(broker: BrokerProcess) -> Iterator[None]:
     )
     assert judge.stderr is not None
     with judge.stderr:
-        judge.stderr.readline()  # returns when the judge is attached
+        judge.stderr.readline()  # returns once the judge is attached
         try:
             yield
         finally:
@@ -119,7 +119,7 @@ def attached(broker: BrokerProcess) -> Iterator[None]:
 
 
 def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:
-    """Prints the share of the broker's CPU that recording uses. Raises OSError if perf is missing."""
+    """Prints recording's share of the broker's CPU time. Raises OSError if perf is missing."""
     how = ["--event=cpu-clock", f"--freq={SAMPLES_OF_A_SECOND}", "--call-graph=dwarf,16384"]
     words = ["perf", "record", "--quiet", *how, f"--pid={broker.pid}", f"--output={samples}"]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as perf:
@@ -147,7 +147,7 @@ def sample_all(work: Path) -> None:
 
 
 def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
-    """Returns the broker's CPU time per request under load, in µs."""
+    """Returns the broker's CPU time per request in µs under load."""
     assert broker.pid is not None
     ends_s = time.monotonic() + LEAD_S
     while time.monotonic() < ends_s:
@@ -159,8 +159,7 @@ def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
 
 
 def ways(name: str, turns: Sequence[Turn]) -> Iterator[tuple[str, Sequence[Turn]]]:
-    """Yields the name and the turns of a row, first as given, and then with one request at a time if the turns send
-    bursts."""
+    """Yields a row's name and turns, first as given, and then with one request at a time if the turns send bursts."""
     yield name, turns
     singly = [turn.one_by_one for turn in turns if isinstance(turn, Bursts)]
     if singly:
@@ -168,7 +167,7 @@ def ways(name: str, turns: Sequence[Turn]) -> Iterator[tuple[str, Sequence[Turn]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the median and its 95 % confidence interval, computed from order statistics."""
+    """Returns the median and its 95 % confidence interval, which is computed from order statistics."""
     ordered = sorted(values)
     first = max(0, math.floor((len(ordered) - Z_95 * math.sqrt(len(ordered))) / 2))
     return statistics.median(ordered), ordered[first], ordered[-1 - first]
@@ -176,7 +175,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One case of the comparison. The context manager that `watched` returns is entered for each turn."""
+    """One case of the comparison. The context manager returned by `watched` is entered for each turn."""
 
     name: str
     broker: BrokerProcess

@@ -1,7 +1,7 @@
 """Measures the schema registry: `python -m bench registry`.
 
-It measures a start with the registry, the memory of the process after 1,000 registrations, the rate at which eight
-clients register new Avro schemas, and the latency of look-ups by id from one client. The goals are 0.5 s, 100 MB, 1,000
+It measures a start with the registry, the process's memory after 1,000 registrations, the rate at which eight clients
+register new Avro schemas, and the latency of one client's look-ups by id. The goals are 0.5 s, 100 MB, 1,000
 registrations/s, and 5 ms at p99.
 """
 

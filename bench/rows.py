@@ -1,4 +1,4 @@
-"""The rows of the benchmark, with their goals. One `Measurement` produces the figures of one or more `Row`s."""
+"""The benchmark's rows and their goals. One `Measurement` produces the figures of one or more `Row`s."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ Figures = Mapping[str, float]
 
 
 class Comparison(Enum):
-    """The figures that a goal can compare Odradek's figure with. Each value is the unit that the table shows for the
-    goal."""
+    """The figures that a goal can compare Odradek's figure with. Each value is the unit shown for the goal in the
+    table."""
 
     KAFKA = "×"
     KFAKE = "× kfake"
@@ -75,8 +75,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measurement of one or more rows. `measure` and `baseline` accept the share of the full work to do: 1, or less
-    for a quick check."""
+    """A measurement of one or more rows. `measure` and `baseline` accept the fraction of the full work to do: 1, or
+    less for a quick check."""
 
     name: str
     measure: Callable[[Subject, float], Figures]
@@ -85,7 +85,7 @@ class Measurement:
     rounds: int = 3
     kafka_rounds: int = 3
     kfake_rounds: int = 0
-    warms_up: bool = False  # An extra round runs first and is discarded.
+    warms_up: bool = False  # An extra round is run first and discarded.
     is_raw: bool = False  # needs the C programs
 
 
@@ -138,7 +138,7 @@ def share_consumers(name: str, load: ShareConsumers, title: str) -> Measurement:
 
 def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str) -> Measurement:
     """Returns a measurement like `share_consumers` with explicit acknowledgements, except that each acknowledgement is
-    in a transaction. Comparing the two measurements shows the cost of transactions."""
+    in a transaction. Comparing the two measurements shows what transactions cost."""
     return Measurement(
         name,
         load.measure,
@@ -350,8 +350,8 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     transactions("txn_8", LibrdkafkaTransactions(8), "transactions, librdkafka × 8", at_least(3), at_most(0.12)),
     transactions("txn_tv1_1", RawTransactions(1, 1), "transactions, raw TV1 × 1", at_least(3.3)),
     transactions("txn_tv1_8", RawTransactions(8, 1), "transactions, raw TV1 × 8", at_least(4.3)),
-    # Kafka waits 20 ms for the end of each transaction before it starts the next one. Therefore the goal compares with
-    # kfake, which works in memory.
+    # Kafka waits 20 ms for each transaction to end before it starts the next one. The goal is therefore a comparison
+    # with kfake, which works in memory.
     transactions("txn_tv2_1", RawTransactions(1, 2), "transactions, raw TV2 × 1", at_least_of_kfake(1)),
     transactions("txn_tv2_8", RawTransactions(8, 2), "transactions, raw TV2 × 8", at_least_of_kfake(1)),
     transactions("txn_tv2_64", RawTransactions(64, 2), "transactions, raw TV2 × 64", None),

@@ -4,10 +4,10 @@ machine.
 python -m bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
 
 Measures the current sources (pure), the result of `make compile` (compiled), kfake if Go is installed, and with --kafka
-Apache Kafka 4.3.1 or another release. All brokers take turns in one run. Figures are medians of the rounds. Brokers
-that are not available are named and left out. Goals apply to the compiled variant if it is available. In the last
-columns, the figures are divided by those of a trivial program that does the same work (bench/baselines.py), so that
-they can be compared across machines. The names of the rows are those in bench/rows.py.
+also Apache Kafka 4.3.1 or another release. All brokers take turns in one run, and figures are the medians of the
+rounds. Brokers that are not available are named and left out. Goals apply to the compiled variant if it is available.
+In the last columns, the figures are divided by those of a trivial program that does the same work (bench/baselines.py),
+so that they can be compared across machines. The row names are those in bench/rows.py.
 """
 
 import argparse
@@ -29,12 +29,12 @@ from bench.variants import NotThere
 DEFAULT = frozenset({PURE, COMPILED, KFAKE})
 QUICK_SHARE = 0.25
 WARM_UP_SHARE = 0.5
-# duration of the load before the first measurement, in which just-in-time compilers compile the hot code
+# duration of the load before the first measurement, during which just-in-time compilers compile the hot code
 WARM_UP_OF_A_BROKER = 6.0
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops the brokers in the same way as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops the brokers just as Ctrl-C does
     options = parse()
     chosen = [one for one in MEASUREMENTS if options.rows is None or one.name in options.rows]
     results = Results()
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def available_subjects(names: Collection[str], work: Path, kafka_release: str) -> list[Subject]:
-    """Returns the available brokers in the order of the columns."""
+    """Returns the available brokers in column order."""
     found = []
     for name in (PURE, COMPILED, KAFKA, KFAKE):
         if name in names:
@@ -146,7 +146,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
                         print_progress(f"failed ({error})")  # The other brokers' figures are still useful.
             if measurement.baseline is not None and turn < measurement.rounds:
                 print_progress(BASELINE)
-                with suppress(NoCompiler):  # Without a compiler, only the baseline of the row is missing.
+                with suppress(NoCompiler):  # Without a compiler, only the row's baseline is missing.
                     results.add(measurement, BASELINE, measurement.baseline(share / 2))
     except NoCompiler as reason:
         results.failures[measurement.name] = str(reason)
@@ -159,7 +159,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
 
 
 def print_progress(what: str) -> None:
-    """Appends the current step to the progress line of the measurement."""
+    """Appends the current step to the measurement's progress line."""
     print(f" {what}", end="", flush=True)
 
 

@@ -40,15 +40,14 @@ class SecuredSubject:
 
 @cache
 def certificates() -> tuple[Path, Path]:
-    """Creates a CA. Returns the path of its certificate, and the path of a file with the broker's certificate and
-    key."""
+    """Creates a CA. Returns the paths of its certificate and of a file with the broker's certificate and key."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-bench-tls-"))
     authority = Authority.make("Bench CA")
     (folder / "ca.pem").write_text(authority.pem)
     return folder / "ca.pem", authority.issue("broker").write(folder / "broker.pem")
 
 
-# The key is the name of the subject.
+# keyed by the subject's name
 _secured: dict[str, SecuredSubject] = {}
 _authorized: dict[str, Subject] = {}
 
@@ -108,10 +107,10 @@ class TlsThroughput:
 
 
 def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
-    """Measures SCRAM-SHA-256 logins. Eight clients at a time open a connection, log in, and close the connection.
+    """Measures SCRAM-SHA-256 logins. Eight clients at a time open a connection, log in, and close it again.
 
-    For each login, the client hashes the password with 4096 iterations, which is most of the work on this machine, so
-    only the CPU times of brokers are comparable.
+    For each login, the client hashes the password with 4096 iterations. This is most of the work on this machine, so
+    only the brokers' CPU times are comparable.
     """
     made = secured(subject)
     cpu_before = made.subject.cpu_seconds()
@@ -121,7 +120,7 @@ def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
-    """Logs in repeatedly for about `seconds` seconds. Returns the number of logins, and the exact time in seconds."""
+    """Logs in repeatedly for about `seconds` seconds. Returns the number of logins and the exact time in seconds."""
     host, _, port = address.rpartition(":")
     security = Security("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username=USER, sasl_password=PASSWORD)
     begun = time.perf_counter()

@@ -1,7 +1,7 @@
 """Measures how fast the members of a share group fetch and acknowledge records, with and without transactions.
 
-The members run in shares.c, so they use very little CPU themselves. This module makes them join through heartbeats.
-Then each member fetches the partitions assigned to it.
+The members run in shares.c, so they use very little CPU time themselves. This module has them join by means of
+heartbeats. Each member then fetches the partitions assigned to it.
 """
 
 import json
@@ -51,7 +51,7 @@ MAX_RECORDS = 500  # records per ShareFetch, the clients' default
 MAX_RECORDS_STAGED_ONE_BY_ONE = 100
 MAX_BYTES = 50 * 1024 * 1024
 MAX_WAIT_MS = 500
-SOME_SESSION_EPOCH = 0x5A5B5C5D  # placeholder in requests, which shares.c replaces by the session epoch
+SOME_SESSION_EPOCH = 0x5A5B5C5D  # placeholder in requests that shares.c replaces with the session epoch
 SESSION_EPOCH = struct.Struct(">i")
 IMPLICIT, EXPLICIT, TRANSACTIONAL, TOGETHER = range(4)  # the modes of shares.c
 HEARTBEAT_VERSION, FETCH_VERSION, ACKNOWLEDGE_VERSION, STAGE_VERSION, END_TXN_VERSION = 1, 2, 2, 0, 5
@@ -70,8 +70,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ShareConsumers:
-    """Measures members that read a topic with eight partitions to its end, at most 500 records at a time, and accept
-    every record.
+    """Measures members that read an eight-partition topic to its end, at most 500 records at a time, and accept every
+    record.
 
     is_explicit         whether a member acknowledges each fetch with a ShareAcknowledge that has a type for each
                         record, instead of with the next ShareFetch
@@ -86,7 +86,7 @@ class ShareConsumers:
     is_in_transactions: bool = False
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns records per second, and the broker's CPU per record in µs."""
+        """Returns the records per second and the broker's CPU time per record in µs."""
         measured = int(self.records * share)
         mode = EXPLICIT if self.is_explicit else IMPLICIT
         with topic(subject.bootstrap, PARTITIONS) as name, Wire(subject.bootstrap) as wire:
@@ -110,7 +110,7 @@ class ShareTransactions:
     transactions: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns transactions per second, and the broker's CPU per transaction in µs."""
+        """Returns the transactions per second and the broker's CPU time per transaction in µs."""
         measured = int(self.transactions * share)
         with topic(subject.bootstrap, PARTITIONS) as name, Wire(subject.bootstrap) as wire:
             finalise_share_transactions(wire)
@@ -146,7 +146,7 @@ def fill(wire: Wire, name: str, records: int) -> None:
 
 
 def joined(wire: Wire, group_id: str, name: str, count: int, partitions: int) -> list[Member]:
-    """Makes members join a share group and returns them once every partition of the topic is assigned."""
+    """Has members join a share group and returns them once all the topic's partitions are assigned."""
     await_coordinator(wire, GROUP, group_id)
     read_from_the_start(wire, group_id)
     members = [Member(str(uuid.uuid4())) for _ in range(count)]
@@ -210,7 +210,7 @@ def _run(
 
 
 def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> bytes:
-    """Returns the beginning of each request that shares.c sends, up to the topics."""
+    """Returns the beginning of each request sent by shares.c, up to the topics."""
     max_records = MAX_RECORDS_STAGED_ONE_BY_ONE if mode == TRANSACTIONAL else MAX_RECORDS
     fetch = ShareFetchRequest(
         group_id=group_id,
@@ -237,8 +237,8 @@ def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> b
         transactional_id=transactional_id, producer_id=SOME_ID, producer_epoch=SOME_EPOCH, committed=True
     )
     session_epoch, pair = SESSION_EPOCH.pack(SOME_SESSION_EPOCH), PLACE.pack(SOME_ID, SOME_EPOCH)
-    # The heads end before the number of topics. Each field left out has one byte: the number of topics, the number of
-    # forgotten topics in ShareFetch, and the tags.
+    # The heads end before the number of topics. Each omitted field is one byte long: the number of topics, the number
+    # of forgotten topics in ShareFetch, and the tags.
     return b"".join(
         (
             _head(fetch, FETCH_VERSION, session_epoch, left_out=3),

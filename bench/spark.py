@@ -1,8 +1,8 @@
 """Compares `format("odradek")` with Spark's own Kafka source and sink, on one broker: `make bench ARGS=spark`.
 
 Spark's connector runs in Spark 4.0 in a separate environment (`make .make/spark-connector/jars`). Odradek's format runs
-in this environment. Both read the same topic, write the same rows, and write micro-batches of 100 rows, one after
-another. Spark's sink writes at least once, and Odradek's writes exactly once. Each figure is the lowest of all rounds.
+in this environment. Both read the same topic, write the same rows, and write micro-batches of 100 rows one by one.
+Spark's sink writes at least once, and Odradek's writes exactly once. Each figure is the lowest of all rounds.
 """
 
 from __future__ import annotations

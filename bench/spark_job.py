@@ -4,7 +4,7 @@ package.
 JOB is JSON with these fields: format, bootstrap, broker_pid, source, target and tiny (topics), rows, rounds, tasks,
 what (a list of read, write and batch), checkpoint, jars, repository. The program prints a line of JSON with the seconds
 of each round except the first, which compiles code and starts workers. It must be started as a session leader, because
-it adds up the CPU time of all processes in its session.
+it adds up the CPU times of all processes in its session.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 TINY_ROWS = 100
 TINY_BATCHES = 40
-WARM_BATCHES = 10  # batches before the measurement
+WARM_BATCHES = 10  # number of batches before the measurement
 LOOK_EVERY_S = 0.25
 
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[dict[str, float]]:
-    """Returns the elapsed seconds and the CPU seconds of each round.
+    """Returns each round's elapsed seconds and CPU seconds.
 
     The CPU seconds are those of the JVM (`jvm`), of the JVM with its Python workers (`spark`), and of the broker.
     """
@@ -124,13 +124,13 @@ def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> d
 class Session:
     """Measures the CPU time of all processes in this session.
 
-    It polls continuously, because the daemon that forks Spark's workers does not wait for them. After a worker has
-    ended, its CPU time is not reported anywhere.
+    It polls continuously, because the daemon that forks Spark's workers does not wait for them, and the CPU time of a
+    worker that has exited is not reported anywhere.
     """
 
     def __init__(self) -> None:
         self._own = os.getsid(0)
-        self._jvms: dict[str, float] = {}  # CPU seconds by process id
+        self._jvms: dict[str, float] = {}  # CPU seconds, keyed by process id
         self._others: dict[str, float] = {}
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -138,7 +138,7 @@ class Session:
         self._thread.start()
 
     def cpu_s(self) -> tuple[float, float]:
-        """Returns the CPU seconds of the JVM, and the CPU seconds of all other processes in the session."""
+        """Returns the CPU seconds of the JVM, and those of all other processes in the session."""
         with self._lock:
             for folder in Path("/proc").iterdir():
                 if folder.name.isdecimal():
@@ -158,7 +158,7 @@ class Session:
 
 
 def cpu_s(folder: Path) -> float:
-    """Returns the user and system time of a process, without its children."""
+    """Returns a process's user and system time, not including its children."""
     fields = (folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""The client side of a streams group (KIP-1071), for measurements of its heartbeats."""
+"""The client side of a streams group (KIP-1071), for measuring its heartbeats."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ AT_ONCE = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interv
 
 
 class NotServed(Exception):
-    """The broker does not support StreamsGroupHeartbeat, and closes the connection."""
+    """The broker does not support StreamsGroupHeartbeat and has closed the connection."""
 
 
 class StreamsGroup(HeartbeatGroup[TaskIds]):

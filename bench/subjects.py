@@ -1,4 +1,4 @@
-"""The brokers that are measured: both variants of Odradek, Kafka with the same settings, and kfake."""
+"""The brokers to measure: both variants of Odradek, Kafka with the same settings, and kfake."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,8 +10,7 @@ from bench.variants import PURE_ENVIRONMENT, NotThere, VariantProcess, compiled_
 from tests.support.broker_process import Broker, KafkaProcess
 from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
 
-# Files of deleted topics are removed soon, so that the kernel does not write a row's data to the disk during the next
-# row.
+# Deleted topics' files are removed soon, so that the kernel does not write one row's data to disk during the next row.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
 KAFKA_HEAP = "-Xmx1G -Xms1G"  # the heap of Kafka's own start script
 KAFKA_RELEASE = "4.3.1"  # the release whose figures are in docs/performance.md
@@ -47,7 +46,7 @@ def _variant(name: str, environment: Mapping[str, str]) -> Make:
 
 
 class Subject:
-    """One kind of broker. Most rows share one process, whereas rows that start and stop brokers get new processes."""
+    """One kind of broker. Most rows share one process, but rows that start and stop brokers get new ones."""
 
     def __init__(self, name: str, make: Make, work: Path) -> None:
         self.name = name
@@ -83,14 +82,14 @@ class Subject:
         return rss_bytes(self.pid)
 
     def fresh(self, port: int = 0) -> Broker:
-        """Returns a broker on a new directory, without starting it."""
+        """Returns a broker with a new directory, without starting it."""
         broker = self._make(self._work / f"{self.name}-{len(self._made)}", port)
         self._made.append(broker)
         return broker
 
     def variant(self, name: str, overrides: Mapping[str, object], port: int) -> "Subject":
         """Returns a subject of the same kind with additional settings. Later calls with the same name return the same
-        subject. It ends together with this subject."""
+        subject. It is stopped together with this subject."""
         if name not in self._variants:
 
             def make(data_dir: Path, _port: int) -> Broker:
@@ -102,16 +101,16 @@ class Subject:
         return self._variants[name]
 
     def discard(self, broker: Broker) -> None:
-        """Ends a broker that `fresh` has created. Its directory is kept until the run ends.
+        """Kills a broker created by `fresh`. Its directory is kept until the run ends.
 
-        When ext4 looks for a free inode, it skips inodes that were freed within the last minutes. If directories were
-        removed earlier, a row that creates many files would therefore take longer.
+        When ext4 looks for a free inode, it skips inodes freed within the last few minutes. If directories were removed
+        earlier, a row that creates many files would therefore take longer.
         """
         if broker.is_running():
             broker.kill9()
 
     def end(self) -> None:
-        """Ends all brokers, including brokers that a failed row has left running."""
+        """Stops all brokers, including those that a failed row has left running."""
         for variant in self._variants.values():
             variant.end()
         for broker in self._made:

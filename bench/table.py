@@ -1,4 +1,4 @@
-"""Formats the figures as a table, and as JSON."""
+"""Formats the figures as a table or as JSON."""
 
 import json
 import os
@@ -47,12 +47,12 @@ class Line:
 
     @property
     def ours(self) -> float | None:
-        """The figure of the variant to which the goals apply: the compiled one, if it was measured."""
+        """The figure of the variant that the goals apply to: the compiled one if it was measured."""
         return self.pure if self.compiled is None else self.compiled
 
     @property
     def ratio(self) -> float | None:
-        """The ratio of Odradek's figure to that of kfake if the goal names kfake, and to Kafka's otherwise."""
+        """The ratio of Odradek's figure to kfake's if the goal names kfake, or to Kafka's otherwise."""
         goal = self.row.goal
         return _ratio(self.ours, self.kfake if goal is not None and goal.against is Comparison.KFAKE else self.kafka)
 

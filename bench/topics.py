@@ -57,7 +57,7 @@ def create(wire: Wire, names: Sequence[str], partitions: int = 1, configs: Mappi
 
 def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
     """Waits until Metadata contains a leader for every partition and ListOffsets succeeds for every partition, because
-    a new leader may not know its role yet."""
+    a new leader may not yet know its role."""
     _repeat(names, lambda waiting: _unnamed(wire, waiting))
     metadata = wire.ask(_metadata_request(names), METADATA_VERSION, MetadataResponse)
     partitions = {one.name or "": len(one.partitions) for one in metadata.topics}
@@ -65,8 +65,8 @@ def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
 
 
 def _repeat(names: Sequence[str], still_waiting: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """Repeats the request at growing intervals until no topic is waiting. More frequent requests would delay the broker
-    on two cores."""
+    """Repeats the request at growing intervals until no topics are waiting. More frequent requests would delay the
+    broker on a two-core machine."""
     begun = time.monotonic()
     while names := still_waiting(names):
         waited_s = time.monotonic() - begun

@@ -1,7 +1,7 @@
 """Measures transactional ids that are used only once: `python -m bench.transactional_ids`.
 
 Each task of a Spark query that writes exactly once uses a new transactional id (docs/spec/spark.md#s2). The program
-writes the records of N finished transactions into `__transaction_state`. Then it starts the broker with these records,
+writes the records of N completed transactions into `__transaction_state`. It then starts the broker with these records,
 and starts it again with a setting that makes them expire.
 """
 
@@ -40,7 +40,7 @@ EXPIRED = "spark.=1000"
 
 
 def records_of(count: int) -> dict[int, list[tuple[bytes, bytes]]]:
-    """Returns the last `__transaction_state` record of each id, by partition."""
+    """Returns the last `__transaction_state` record of each id, keyed by partition."""
     found: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
     sink = Sink("spark", "6f0d7e0c-6dd1-4a5d-9d5b-0f1c63b4c1a2")
     now_ms = time.time_ns() // 1_000_000
@@ -66,14 +66,14 @@ def fill(bootstrap: str, count: int) -> None:
 
 
 def count_known_ids(bootstrap: str, count: int) -> int:
-    """Returns how many of about SAMPLES evenly spaced ids the coordinators know."""
+    """Returns how many of about SAMPLES evenly spaced ids are known to the coordinators."""
     producer_ids = range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + count, count // SAMPLES)
     with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_S * 1000) as admin:
         return len(admin.list_transactions(producer_ids=producer_ids))
 
 
 def loaded_s(bootstrap: str, count: int) -> float:
-    """Returns the seconds until all ids are known. A coordinator does not know the ids of a partition while it loads
+    """Returns the seconds until all ids are known. A coordinator does not know a partition's ids while it is loading
     the partition."""
     began = time.monotonic()
     wait_for("the ids", lambda: count_known_ids(bootstrap, count) >= SAMPLES, PATIENCE_S)

@@ -1,7 +1,7 @@
 """Measures transactions in three ways: with librdkafka, with plain requests of transaction.version 1, and with plain
 requests of transaction.version 2.
 
-Each transaction writes one record of 100 bytes with acks=all into the producer's own partition, and commits.
+Each transaction writes one 100-byte record with acks=all into the producer's own partition and commits.
 """
 
 import json
@@ -32,7 +32,7 @@ from tests.support.wire import Wire
 
 SECONDS = 2.0
 VALUE = b"x" * 100
-# The producer id and epoch as encoded in requests. transactions.c replaces these placeholders by the actual values.
+# The producer id and epoch as encoded in requests. transactions.c replaces these placeholders with the actual values.
 PLACE = struct.Struct(">qh")
 SOME_ID, SOME_EPOCH = 0x1122334455667788, 0x5A5B
 
@@ -45,7 +45,8 @@ class LibrdkafkaTransactions:
     producers: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns transactions_s, p50_us and p99_us of commit_transaction(), and the broker's CPU per transaction."""
+        """Returns transactions_s, p50_us and p99_us of commit_transaction(), and the broker's CPU time per
+        transaction."""
         with topic(subject.bootstrap, self.producers) as name:
             clients = [_librdkafka(subject.bootstrap, f"{name}-{number}") for number in range(self.producers)]
             for partition, client in enumerate(clients):
@@ -103,7 +104,7 @@ class RawTransactions:
     version: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns transactions_s, p50_us and p99_us of EndTxn, and the broker's cores and CPU."""
+        """Returns transactions_s, p50_us and p99_us of EndTxn, and the broker's cores and CPU time."""
         with topic(subject.bootstrap, self.producers) as name, tempfile.NamedTemporaryFile() as file:
             file.write(struct.pack("=i", self.producers))
             with Wire(subject.bootstrap) as wire:
@@ -138,9 +139,9 @@ class RawTransactions:
         end = EndTxnRequest(
             transactional_id=transactional_id, producer_id=SOME_ID, producer_epoch=SOME_EPOCH, committed=True
         )
-        # A response contains, after its length, the correlation id (4), the tags (1) and the throttle time (4; not in
+        # After its length, a response contains the correlation id (4), the tags (1) and the throttle time (4; not in
         # Produce). In EndTxn, the error code follows. In Produce and AddPartitionsToTxn, the number of topics (1), the
-        # name with its length, the number of partitions (1) and the index (4) come before the error code.
+        # name with its length, the number of partitions (1) and the index (4) precede the error code.
         steps = [_step(end, 5, error_at=9, told_at=11)] if self.version == 2 else [_step(end, 4, error_at=9)]
         steps.insert(0, _step(produce, 12 if self.version == 2 else 11, error_at=12 + len(name), batch=bytes(batch)))
         if self.version == 1:

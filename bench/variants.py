@@ -1,4 +1,4 @@
-"""Starts the two variants of this broker for the benchmark: the current sources, and the result of `make compile`."""
+"""Starts this broker's two variants for the benchmark: the current sources and the result of `make compile`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 class NotThere(Exception):
-    """A broker or tool to be measured is not available. The message contains the reason."""
+    """A broker or tool that was to be measured is not available. The message contains the reason."""
 
 
 def compiled_environment() -> Mapping[str, str]:

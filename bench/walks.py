@@ -1,13 +1,13 @@
-"""Lists the files that a request passes through, from its frame to its response:
-`python -m bench walks [OPERATION] [--functions]`.
+"""Lists the files that a request passes through, from its frame to its response: `python -m bench walks [OPERATION]
+[--functions]`.
 
-A broker runs in a thread of this process, and receives the requests of the operations in bench/guard. Each operation is
-sent a few times first, so that objects and modules that are created or loaded only once already exist. Then the program
-records the functions in odradek/ that run from the arrival of a request's frame until its response is encoded, and
-lists their files. A reader who follows the complete request opens these files. The walks in docs/architecture.md name
-the functions that matter.
+A broker runs in a thread of this process and receives the requests of the operations in bench/guard. Each operation is
+sent a few times first, so that objects that are created only once and modules that are loaded only once already exist.
+The program then records the functions in odradek/ that run from the arrival of a request's frame until its response is
+encoded, and lists their files. These are the files that a reader opens to follow the complete request. The walks in
+docs/architecture.md name the functions that matter.
 
-The walk "a held marker" needs a broker that tests control. A rule holds the marker of a commit. The walk contains the
+The walk "a held marker" needs a broker controlled by tests. A rule holds a commit's marker. The walk contains the
 functions from the frame of EndTxn until its response, which is sent while the marker is held, and those from the
 release of the hold until the marker is written and reported to the coordinator. Three of its files come before the
 coordinator: `api/dispatch.py`, `api/context.py` and the handler. The HTTP interface is not part of the walk, just as
@@ -44,7 +44,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.file_slice import Chunk
 from tests.support.wire import Wire
 
-TURNS = 3  # the requests of the last turn are listed
+TURNS = 3  # the requests in the last turn are listed
 PACKAGE = str(Path(odradek.__file__).parent) + os.sep
 BROKER, GENERATED = "broker/", "protocol/messages/"
 HELD_MARKER = "a held marker"
@@ -55,7 +55,7 @@ RULE = {"at": "marker", "do": {"hold": HOLD}}
 class Walks(RequestFilter):
     """Records the functions that run for each request. It works only if requests do not overlap.
 
-    `passed` contains the functions that the last request of each API ran, by file.
+    `passed` contains the functions that each API's last request ran, keyed by file.
     """
 
     def __init__(self, plain: FrameReceiver) -> None:
@@ -72,7 +72,7 @@ class Walks(RequestFilter):
         return _WalkedReply(reply)
 
     def add_release(self, rules: Rules) -> None:
-        """Releases the marker of the last EndTxn request. The functions that run are added to those of the request."""
+        """Releases the last EndTxn request's marker. The functions that run are added to those of the request."""
         self._now = self.passed[ApiKey.END_TXN]
         sys.setprofile(self._note)
         rules.release(HOLD)
@@ -85,7 +85,7 @@ class Walks(RequestFilter):
 
 
 class _WalkedReply(WrappedRequest):
-    """A response that is not available yet. Recording ends when the response is encoded."""
+    """A response that is not available yet. Recording stops when the response is encoded."""
 
     @property
     def is_done(self) -> bool:
@@ -104,7 +104,7 @@ class _WalkedReply(WrappedRequest):
 class WalkedBroker(threading.Thread):
     """A broker in a thread. The future `started` resolves to the broker's address and its walks.
 
-    rules  the rules of a broker that tests control; None for an ordinary broker
+    rules  the rules of a broker controlled by tests; None for an ordinary broker
     """
 
     def __init__(self, directory: Path, *, is_controlled: bool = False) -> None:
@@ -143,7 +143,7 @@ class WalkedBroker(threading.Thread):
         return serving
 
     def do(self, action: Callable[[], None]) -> None:
-        """Runs an action in the thread of the broker and waits until it has ended."""
+        """Runs an action in the broker's thread and waits for it to finish."""
 
         async def run() -> None:
             action()
@@ -156,7 +156,7 @@ class WalkedBroker(threading.Thread):
 
 
 def walk_operations(named: str) -> Iterator[tuple[str, ApiKey, Mapping[str, set[str]]]]:
-    """Yields the name, the API and the files of each request of the operations whose names contain `named`."""
+    """Yields the name, API and files of each request in the operations whose names contain `named`."""
     with tempfile.TemporaryDirectory() as directory:
         broker = WalkedBroker(Path(directory))
         broker.start()

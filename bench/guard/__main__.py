@@ -3,12 +3,12 @@
     python -m bench.guard [--base COMMIT] [--margin 1.25] [--only WORDS] [--instructions]
 
 Starts two brokers: one with the code of the base (the parent of HEAD, or the commit where HEAD branched off --base),
-and one with the current code. Sends the same requests to both in short turns and compares the broker's CPU per
+and one with the current code. Sends the same requests to both in short turns and compares the brokers' CPU time per
 operation. Only the ratio counts, so the machine does not matter; bench/guard/comparison.py explains why the ratio is
 stable. If there is no base to compare with, the guard reports this and succeeds.
 
 The exit status is 1 if an operation costs more than the margin allows. If the extra cost is intended, explain it in the
-commit message, and run the guard with a larger --margin.
+commit message and run the guard with a larger --margin.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
 
 COUNTED_TURNS, COUNTED_OPERATIONS = 5, 100  # used with --instructions
-TURNS, FIRST_TURNS = 100, 5  # turns per broker and operation; the first turns are a warm-up and do not count
+TURNS, FIRST_TURNS = 100, 5  # turns per broker and operation; the first ones are a warm-up and do not count
 # Both brokers run the Python sources, even if a compiled variant exists. Bytecode is cached, as with `make run`.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
@@ -47,7 +47,7 @@ WHERE = "import odradek; print(odradek.__file__)"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A broker with the code of the base, or with the current code."""
+    """A broker that runs the base's code or the current code."""
 
     broker: BrokerProcess
 
@@ -64,7 +64,7 @@ class Side:
         return cls(kind(work / name, environment=ENVIRONMENT, source=source))
 
     def cpu_us(self, turn: Turn) -> float:
-        """Returns the broker's CPU time per operation in µs, for one turn."""
+        """Returns the broker's CPU time per operation in one turn, in µs."""
         assert self.broker.pid is not None
         before = cpu_seconds(self.broker.pid)
         operations = turn()
@@ -72,9 +72,9 @@ class Side:
 
 
 def attempt(operation: Operation, before: Side, after: Side) -> Attempt:
-    """Measures both brokers in turn. The order of the two brokers alternates.
+    """Measures both brokers in turn, in alternating order.
 
-    Raises NoBase if only `before` refuses the operation.
+    Raises NoBase if only `before` rejects the operation.
     """
     with ExitStack() as stack:
         new = operation.begin(after.broker.bootstrap, stack)
@@ -124,7 +124,7 @@ def run(source: Path, operations: Sequence[Operation], margin: float) -> list[Op
 
 
 def count(source: Path, operations: Sequence[Operation]) -> None:
-    """Prints the instructions of each operation, with the code in `source` and with the current code."""
+    """Prints each operation's number of instructions with the code in `source` and with the current code."""
     with tempfile.TemporaryDirectory(prefix="odradek-guard-") as folder, ExitStack() as stack:
         sides = [
             Side.of(root, Path(folder), name, CountedBroker)

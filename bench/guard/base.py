@@ -33,7 +33,7 @@ def find_base(revision: str | None, repository: Path = REPOSITORY) -> Base:
     """Returns the parent of HEAD, or the commit where HEAD branched off `revision`, which is a branch or a commit.
 
     If `revision` is HEAD, uncommitted changes are compared with the last commit. Raises NoBase if the commit does not
-    exist or if its code is the same.
+    exist or its code is the same.
     """
     if revision is None:
         try:
@@ -49,7 +49,7 @@ def find_base(revision: str | None, repository: Path = REPOSITORY) -> Base:
 
 
 def differs(repository: Path, commit: str) -> bool:
-    """Returns whether the code in the working tree differs from that of the commit."""
+    """Returns whether the code in the working tree differs from the commit's."""
     changed = git(repository, "diff", "--name-only", commit, "--", PACKAGE)
     return any(name.endswith((".py", ".json")) for name in changed.splitlines())
 

@@ -1,8 +1,8 @@
-"""Decides from measurements whether an operation costs more CPU than before. This module uses no clock.
+"""Decides from measurements whether an operation costs more CPU time than before. This module does not use a clock.
 
-The two brokers take short turns. Other work on the machine can only increase the CPU time of a turn (because of caches
-or a shared core), so the quietest turns of each broker are compared. An operation that seems slower is measured again
-before it is reported as slower.
+The two brokers take short turns. Other work on the machine can only increase a turn's CPU time (because of caches or a
+shared core), so each broker's quietest turns are compared. An operation that seems slower is measured again before it
+is reported as slower.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The broker's CPU per operation in µs, for each turn."""
+    """The brokers' CPU time per operation in each turn, in µs."""
 
     before: Sequence[float]
     after: Sequence[float]
@@ -43,8 +43,8 @@ def cost(turns: Sequence[float]) -> float:
 
 
 def verdict(attempts: Sequence[Attempt], margin: float = MARGIN) -> Verdict:
-    """Returns the verdict. A single attempt within the margin suffices, because disturbances come and go, whereas a
-    slower operation is slower in every attempt."""
+    """Returns the verdict on an operation. A single attempt within the margin is enough for AS_BEFORE, because
+    disturbances come and go, whereas a slower operation is slower in every attempt."""
     if any(attempt.ratio <= margin for attempt in attempts):
         return Verdict.AS_BEFORE
     return Verdict.SLOWER if len(attempts) >= ATTEMPTS else Verdict.AGAIN

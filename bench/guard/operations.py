@@ -1,7 +1,7 @@
 """The operations that the guard compares. They send requests over sockets, because the two commits share only the
 protocol, not code.
 
-Requests are sent in bursts, so that most of the measured work is the broker's own. Every response to a burst is
+Requests are sent in bursts, so that most of the measured work is the broker's own. Every response in a burst is
 checked.
 """
 
@@ -57,10 +57,10 @@ from tests.support.wire import Wire
 
 PRODUCE_VERSION, TRANSACTIONAL_PRODUCE_VERSION, END_TXN_VERSION = 9, 12, 5
 FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, OFFSET_COMMIT_VERSION = 12, 3, 3, 4, 8
-BURST = 16  # number of requests that are sent together
+BURST = 16  # number of requests sent together
 PRODUCERS = 8
 TRANSACTIONS = 2  # transactions per producer and turn
-SHARED_RECORDS = 2_000  # enough that no turn of a row runs out of records
+SHARED_RECORDS = 2_000  # enough that no turn in a row runs out of records
 SHARE_FETCH_VERSION = 2
 SESSION_TIMEOUT_MS = 600_000
 
@@ -68,15 +68,15 @@ Turn: TypeAlias = Callable[[], int]  # sends requests, waits for all responses, 
 
 
 class RequestRefused(Exception):
-    """The broker responded to a request with an error, so the cost of the request is meaningless."""
+    """The broker responded to a request with an error, so the request's cost is meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operation that the guard measures.
 
-    `begin` takes the broker's host:port, prepares the operation there, and returns a turn. The stack closes everything
-    that `begin` opens.
+    `begin` is passed the broker's host:port, prepares the operation there, and returns a turn. The stack closes
+    everything that `begin` opens.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Operation:
 
 
 class Bursts:
-    """A turn that sends bursts of one request, and checks the error code of each response, which is `error_at` bytes
+    """A turn that sends bursts of one request and checks the error code in each response, which is `error_at` bytes
     after the length."""
 
     def __init__(self, wire: Wire, frame: bytes, error_at: int, bursts: int) -> None:
@@ -155,7 +155,8 @@ def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack
         wire.send_bytes(frame)
         if len(wire.receive_bytes()) < value_bytes:
             raise RequestRefused("nothing was fetched")
-        # The sum covers correlation id, tags and throttle time. The error code of the complete response follows.
+        # The sum covers correlation id, tags and throttle time. They are followed by the error code for the complete
+        # response.
         return Bursts(wire, frame, 4 + 1 + 4, bursts)
 
     return begin
@@ -191,7 +192,7 @@ def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Measures heartbeats without changes from the only member of a consumer group (KIP-848)."""
+    """Measures heartbeats from the only member of a consumer group (KIP-848) that change nothing."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -202,7 +203,7 @@ def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Measures heartbeats without changes from the only member of a streams group (KIP-1071)."""
+    """Measures heartbeats from the only member of a streams group (KIP-1071) that change nothing."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -216,7 +217,7 @@ def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
-    """Measures commits of one partition's offset by a client that is not a member, such as an administration tool."""
+    """Measures how a client that is not a member, such as an administration tool, commits one partition's offset."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -310,10 +311,10 @@ class ShareMember:
         self.group_id = f"{name}-group"
         self.member = joined(wire, self.group_id, name, 1, 1)[0]
         self._epoch = 0
-        self.next_offset = 0  # offset of the first record that has not been acquired yet
+        self.next_offset = 0  # offset of the first record not yet acquired
 
     def stay(self) -> None:
-        """Sends a heartbeat. Without it, the group would remove the member during a slow row."""
+        """Sends a heartbeat, without which the group would remove the member during a slow row."""
         answer = self.wire.ask(heartbeat_of(self.group_id, self.name, self.member), 1, ShareGroupHeartbeatResponse)
         check(answer.error_code)
 
@@ -341,7 +342,7 @@ class ShareMember:
 
 
 def share_fetches(bootstrap: str, stack: ExitStack) -> Turn:
-    """Measures a ShareFetch for one record, which also accepts the previous record."""
+    """Measures a ShareFetch for one record that also accepts the previous record."""
     member = ShareMember(bootstrap, stack, SHARED_RECORDS)
     held = [range(0)]
 

@@ -1,7 +1,7 @@
 """Runs kfake, franz-go's in-memory broker, as a process. It shows how fast a compiled broker without a disk can be.
 
-The source of the server is main.go in this folder. The server is built with Go on first use, and kept in the user's
-cache directory.
+The server's source is main.go in this folder. The server is built with Go on first use and kept in the user's cache
+directory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Measures how costs grow with size: `make bench ARGS=scale`. The axes are connections, partitions, producers, the size
-of a log, and groups.
+"""Measures how costs grow with size: `make bench ARGS=scale`. The axes are connections, partitions, producers, log
+size, and groups.
 
 python -m bench.scale [--only connections,log] [--largest 1000] [--json FILE] [--charts docs/scale]
 
-Each size runs on a new broker. The figures are the CPU per request, p99, RSS after the load, and the cost of a restart
-after a stop and after a kill. The cost of a restart is CPU time, because CPU time depends least on other work on the
-machine. Prints a table, and the size at which each cost has doubled. --charts writes the table and an SVG for each
-axis. --charts with --from FILE draws the figures that --json has stored.
+Each size runs on a new broker. The figures are CPU time per request, p99, RSS after the load, and the cost of
+restarting after a stop and after a kill. The cost of a restart is given as CPU time, because CPU time depends least on
+other work on the machine. Prints a table and the size at which each cost has doubled. --charts writes the table and an
+SVG for each axis. --charts with --from FILE draws figures stored earlier with --json.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(axis: Axis, size: int, work: Path) -> Point:
 
 
 def restarted(broker: Broker, end: Callable[[Broker], None], is_back: Callable[[Wire], None]) -> float:
-    """Restarts the broker. Returns the CPU seconds of the new process until the broker serves requests again."""
+    """Restarts the broker. Returns the new process's CPU seconds until the broker serves requests again."""
     end(broker)
     broker.start()
     with Wire(broker.bootstrap, timeout_s=300) as wire:

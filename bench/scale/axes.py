@@ -1,4 +1,4 @@
-"""The axes of the scale benchmark, and the requests that are measured at each size."""
+"""The scale benchmark's axes, and the requests measured at each size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SESSION_TIMEOUT_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The broker's CPU per request, and the p99 latency of its responses."""
+    """The broker's CPU time per request and the p99 latency of its responses."""
 
     cpu_us: float
     p99_us: float
@@ -48,7 +48,7 @@ class Load:
 class Axis:
     """One axis of the scale benchmark.
 
-    measure  creates `size` objects on the subject's broker, and measures requests
+    measure  creates `size` objects on the subject's broker and measures requests
     is_back  waits until a restarted broker serves these objects again
     """
 
@@ -61,7 +61,7 @@ class Axis:
 
 
 class Requests:
-    """Sends requests over the connections in turn. The error code of each response is `error_at` bytes after its
+    """Sends requests over the connections in turn. The error code in each response is `error_at` bytes after its
     length."""
 
     def __init__(self, wires: Sequence[Wire], frames: Sequence[bytes], error_at: int) -> None:
@@ -70,7 +70,7 @@ class Requests:
 
     def measure(self, broker: Broker) -> Load:
         assert broker.pid is not None
-        self._run(max(len(self._wires), len(self._frames)))  # uses each connection and each request once
+        self._run(max(len(self._wires), len(self._frames)))  # uses each connection and request once
         turns = []
         for _ in range(TURNS):
             before = cpu_seconds(broker.pid)
@@ -121,7 +121,7 @@ def partitions(subject: Subject, count: int) -> Load:
 
 def producers(subject: Subject, count: int) -> Load:
     """Runs one transaction at a time per producer, each producer on a separate connection. p99 is the latency of
-    EndTxn, including its time in queues."""
+    EndTxn, including the time that it spends in queues."""
     runs = [RawTransactions(count, 2).measure(subject, 0.5) for _ in range(3)]
     return Load(min(run["cpu_us_per_transaction"] for run in runs), min(run["p99_us"] for run in runs))
 
@@ -164,7 +164,7 @@ def _topic(number: int) -> str:
 
 
 def _create(wire: Wire, count: int) -> None:
-    """Creates `count` partitions in topics of at most PER_TOPIC partitions, because the number of partitions per
+    """Creates `count` partitions in topics with at most PER_TOPIC partitions each, because the number of partitions per
     request is limited."""
     for number, first in enumerate(range(0, count, PER_TOPIC)):
         create(wire, [_topic(number)], min(PER_TOPIC, count - first))
@@ -176,7 +176,7 @@ def _await_partitions(wire: Wire, count: int) -> None:
 
 
 def _produce(wires: Sequence[Wire], count: int) -> Requests:
-    """Prepares Produce requests of 1 KiB with acks=all, one for each partition."""
+    """Prepares 1 KiB Produce requests with acks=all, one for each partition."""
     batch = build_batch([NewRecord(None, os.urandom(1024), time.time_ns() // 1_000_000)])
     frames = [
         request_bytes(

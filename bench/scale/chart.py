@@ -9,7 +9,7 @@ from html import escape
 from bench.scale.figures import METRICS, Curve, Metric, knee, shown, shown_size
 
 PANEL, GAP, MARGIN = 232, 26, 22  # widths
-TOP, HEIGHT, BELOW = 78, 150, 46  # heights above the plots, of the plots, and below the plots
+TOP, HEIGHT, BELOW = 78, 150, 46  # heights above, of and below the plots
 STYLE = """
   .card { fill: #ffffff; stroke: #d9dee3; } .name { fill: #14202b; font-size: 17px; font-weight: 600; }
   .what, .tick, .legend { fill: #56646f; font-size: 11.5px; }
@@ -26,7 +26,7 @@ STYLE = """
 
 
 def svg(curve: Curve, about: str) -> str:
-    """Returns the SVG of a curve. `about` contains the date and the machine, and is printed at the lower edge."""
+    """Returns a curve's SVG. `about` states the date and the machine and is printed at the lower edge."""
     width = 2 * MARGIN + len(METRICS) * PANEL + (len(METRICS) - 1) * GAP
     height = TOP + HEIGHT + BELOW + 22
     font = "Helvetica, Arial, sans-serif"
@@ -76,7 +76,7 @@ def _panel(curve: Curve, metric: Metric, left: float) -> list[str]:
 
 
 def _line(kind: str, across: Sequence[float], up: Sequence[float], values: Sequence[float], label: str) -> list[str]:
-    """Draws a line. The first and last values are printed next to their points, and a point shows its value on
+    """Draws a line. The first and last values are printed next to their points, and every point shows its value on
     hover."""
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up, strict=True))
     parts = [f'<polyline class="line {kind}" points="{points}"/>']

@@ -1,5 +1,5 @@
-"""The figures measured at each size, the sizes at which they have doubled (knees), and the table. This module uses no
-clock and no broker."""
+"""The figures measured at each size, the sizes at which they have doubled (knees), and the table. This module uses
+neither a clock nor a broker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ KNEE = 2.0  # a cost has its knee where it reaches this multiple of the cost at 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The figures at one size. `cpu_us` is the broker's CPU per request. The two restart figures are CPU seconds until
-    every partition responds."""
+    """The figures at one size. `cpu_us` is the broker's CPU time per request. The two restart figures are the CPU
+    seconds until every partition responds."""
 
     size: int
     cpu_us: float
@@ -24,7 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `fields` contains fields of Point, each with its name in the legend."""
+    """A metric. `fields` pairs each field of Point that it shows with a name in the legend."""
 
     title: str
     unit: str
@@ -66,7 +66,7 @@ def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
 
 
 def knees(curve: Curve) -> list[str]:
-    """Returns a phrase about the knee of each metric."""
+    """Returns a phrase about each metric's knee."""
     sizes = [point.size for point in curve.points]
     sentences = []
     for metric in METRICS:

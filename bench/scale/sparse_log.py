@@ -1,7 +1,7 @@
-"""Writes a log of many gigabytes that uses little disk space, because the value of each record is a hole that reads as
+"""Writes a log of many gigabytes that uses little disk space, because each record's value is a hole that reads as
 zeros.
 
-The batches are valid, including their CRC, and of equal size. Only the start and the end of each batch are written.
+The batches are valid, including their CRCs, and of equal size. Only the start and end of each batch are written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from odradek.protocol.records import NewRecord, assign, build_batch
 
 VALUE_BYTES = 1_000_000
 SEGMENT_BYTES = 1_000_000_000
-HEAD_BYTES, END_BYTES = 128, 16  # sizes of the parts of a batch before and after the zeros of its value
+HEAD_BYTES, END_BYTES = 128, 16  # sizes of the parts of a batch before and after the zeros in its value
 
 
 def write_sparse_log(directory: Path, size_mb: int) -> int:

@@ -1,5 +1,5 @@
-"""Tests that the guard reports an operation as slower only if it is slower, even on a busy machine, and that it finds
-the commit to compare with."""
+"""Tests that the guard reports an operation as slower only if it really is, even on a busy machine, and that the guard
+finds the commit to compare with."""
 
 import subprocess
 from pathlib import Path
@@ -14,8 +14,8 @@ TURNS = 40
 
 
 def measured(random: Random, cost_us: float, *, disturbed: float = 0.6) -> list[float]:
-    """Returns the CPU per operation in each turn of a broker on a busy machine. Some turns cost up to three times as
-    much, and the others a little more."""
+    """Returns the CPU time per operation in each turn of a broker on a busy machine. Some turns cost up to three times
+    as much, and the others a little more."""
     return [
         cost_us * (random.uniform(1.2, 3.0) if random.random() < disturbed else random.uniform(1.0, 1.08))
         for _ in range(TURNS)

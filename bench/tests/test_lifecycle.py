@@ -1,4 +1,4 @@
-"""Tests that the rows that start and stop brokers fail, instead of waiting forever, if a broker does not start."""
+"""Tests that rows that start and stop brokers fail if a broker does not start, instead of waiting forever."""
 
 import signal
 import socket
@@ -17,7 +17,7 @@ class ClosingBroker(Broker):
     name = "closing"
 
     def __init__(self, data_dir: Path, connections: int | None) -> None:
-        """Creates the broker. It ends after it has closed `connections` connections, or never if `connections` is
+        """Creates the broker. It stops after closing `connections` connections, or runs forever if `connections` is
         None."""
         super().__init__(data_dir, port=free_port())
         self._left = connections

@@ -1,5 +1,5 @@
 """Tests that the scale benchmark finds where a cost has doubled, draws charts and a table, and writes a large log that
-uses little disk space."""
+takes up little disk space."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -29,7 +29,7 @@ CURVE = Curve(
         ([10.0, 11.0, 19.9], None),
         ([10.0, 20.0, 30.0], 10),
         ([10.0, 11.0, 20.0], 100),
-        ([10.0, 25.0, 12.0], None),  # the cost did not remain high, so other work on the machine must have raised it
+        ([10.0, 25.0, 12.0], None),  # the cost fell again, so other work on the machine must have raised it
         ([10.0, 25.0, 22.0], 10),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_chart_is_svg_with_a_point_for_each_figure_and_both_schemes() -> None:
     names = [element.tag.rpartition("}")[2] for element in root.iter()]
     figures = sum(len(metric.fields) for metric in METRICS)
     assert names.count("polyline") == figures
-    assert names.count("circle") == figures * len(CURVE.points) + 2  # plus two circles in the legend of the restarts
+    assert names.count("circle") == figures * len(CURVE.points) + 2  # plus two circles in the restart legend
     assert "prefers-color-scheme: dark" in drawn
     assert "script" not in names
 

@@ -1,4 +1,4 @@
-"""Tests that the benchmark's table compares each row with the right broker, and shows whether the row's goal is met. A
+"""Tests that the benchmark's table compares each row with the right broker and shows whether the row's goal is met. A
 goal applies to the compiled variant if that variant was measured."""
 
 import pytest
