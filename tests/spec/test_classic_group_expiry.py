@@ -83,7 +83,7 @@ def test_members_of_another_protocol_type_keep_all_offsets() -> None:
 
 
 def test_a_commit_may_bring_its_own_retention() -> None:
-    """Checks that the retention time in OffsetCommit requests of versions 2 to 4 applies."""
+    """Checks that the broker applies the retention time in OffsetCommit requests of versions 2 to 4."""
     scene = Scene()
     scene.commit(1, retention_time_ms=5_000, version=4)
     scene.restart()

@@ -11,7 +11,7 @@ RANGE, STICKY = {"range": subscription("t")}, {"sticky": subscription("t")}
 
 
 def timers(scene: Scene, kind: TimerKind) -> list[int]:
-    """Returns the remaining time of each timer of the given kind, in milliseconds."""
+    """Returns the remaining time, in milliseconds, of each timer of the given kind."""
     return sorted(due - scene.now_ms for key, due in scene.due.items() if key.kind is kind)
 
 

@@ -1,5 +1,5 @@
-"""Tests that LeaveGroup removes members from a classic group. A request removes one or several members, and may come
-from a member or from an administrator."""
+"""Tests that LeaveGroup removes members from a classic group. A request can remove several members, and may come from a
+member or from an administrator."""
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.leave_group_request import MemberIdentity

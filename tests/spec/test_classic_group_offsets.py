@@ -1,5 +1,5 @@
-"""Tests that the offsets of a classic group can be committed, fetched and deleted, and that only the group's members
-may commit while the group has members."""
+"""Tests that a classic group's offsets can be committed, fetched and deleted, and that only members may commit while
+the group has members."""
 
 import pytest
 
@@ -142,7 +142,7 @@ def test_a_recreated_topic_does_not_get_offsets_of_its_namesake() -> None:
     scene.commit(3, topic_id=TOPIC_ID)
     assert scene.fetch(topic_id=OTHER_TOPIC_ID) == -1
     assert scene.fetch(topic_id=TOPIC_ID) == 3
-    assert scene.fetch() == 3  # This request contains no topic id, only the topic's name.
+    assert scene.fetch() == 3  # This request contains only the topic's name, not its id.
 
 
 def test_an_offset_committed_without_a_topic_id_belongs_to_the_current_topic_of_that_name() -> None:
@@ -198,7 +198,7 @@ def test_deleting_an_offset_of_a_missing_group_is_refused() -> None:
     assert Scene().delete_offset(group="nowhere") is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-# --- Topics that are deleted.
+# --- Deleted topics.
 
 
 def test_no_group_keeps_offsets_of_a_deleted_topic() -> None:

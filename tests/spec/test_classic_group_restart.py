@@ -1,5 +1,5 @@
-"""Tests that a classic group keeps its members, generation and offsets across a restart of the broker. Only members
-that were waiting for a response must send their requests again."""
+"""Tests that a classic group keeps its members, generation and offsets across a broker restart. Only members that were
+waiting for a response must send their requests again."""
 
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode

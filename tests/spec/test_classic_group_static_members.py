@@ -1,4 +1,4 @@
-"""Tests that a member that restarts with the same instance id keeps its place in the group (static membership,
+"""Tests that a member restarting with the same instance id keeps its place in the group (static membership,
 KIP-345)."""
 
 import pytest
@@ -8,7 +8,7 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def static_group(scene: Scene, *instances: str) -> list[str]:
-    """Creates a stable group of static members. Returns the member ids, starting with the leader."""
+    """Creates a stable group of static members. Returns the member ids, starting with the leader's."""
     replies = [scene.join(client=instance, instance=instance) for instance in instances]
     scene.advance(0)
     return scene.settle([each.answer for each in replies])
@@ -76,7 +76,7 @@ def test_a_leader_that_comes_back_leads_and_need_not_assign_anew() -> None:
 
 
 def test_an_older_leader_that_comes_back_rejoins_as_a_follower() -> None:
-    """Checks that the former leader rejoins as a follower. As the leader it would compute an assignment that the group
+    """Checks that the former leader rejoins as a follower. As the leader, it would compute an assignment that the group
     does not wait for."""
     scene = Scene()
     old, _ = static_group(scene, "a", "b")

@@ -9,7 +9,7 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def generation_of(scene: Scene, *clients: str) -> tuple[str, ...]:
-    """Lets members join without syncing. Returns their member ids, starting with the leader."""
+    """Makes members join without syncing. Returns their member ids, starting with the leader's."""
     replies = [scene.join(client=client) for client in clients]
     scene.advance(0)
     return tuple(each.answer.member_id for each in replies)
@@ -48,7 +48,7 @@ def test_the_assignment_is_recorded_before_anybody_learns_it() -> None:
     assert waiting.is_parked
     assert scene.groups() == {GROUP: "CompletingRebalance"}
     scene.writes_fail = False
-    again = scene.join(leader)  # A leader joins again after it has looked for its coordinator.
+    again = scene.join(leader)  # A leader joins again after it has looked up its coordinator.
     assert again.answer.generation_id == 1
     scene.sync(leader, 1, {leader: b"L", follower: b"F"})
     assert waiting.answer.assignment == b"F"
@@ -214,7 +214,7 @@ def test_a_session_that_ends_while_nothing_can_be_written_ends_as_soon_as_it_can
     scene = Scene()
     (member,) = scene.come("a", session_timeout_ms=10_000)
     scene.writes_fail = True
-    scene.advance(60_000)  # The session has ended, but the new generation of the empty group cannot be recorded.
+    scene.advance(60_000)  # The session has expired, but the new generation of the empty group cannot be recorded.
     assert scene.groups() == {GROUP: "Stable"}
     scene.writes_fail = False
     scene.advance(1_000)

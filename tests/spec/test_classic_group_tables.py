@@ -1,4 +1,4 @@
-"""Tests that the tables of the classic group protocol are complete, and lead only to permitted states."""
+"""Tests that the tables of the classic group protocol are complete and lead only to permitted states."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
-"""Tests offsets that a transaction commits for a classic group. The offsets are pending until the transaction's marker,
-and then take effect together or not at all."""
+"""Tests offsets that a transaction commits for a classic group. The offsets are pending until the transaction's marker
+arrives, and then take effect together or not at all."""
 
 from odradek.broker.groups.records import offset_commit_record, offset_tombstone
 from odradek.protocol.errors import ErrorCode
@@ -10,12 +10,12 @@ PRODUCER, OTHER_PRODUCER = 7, 8
 
 
 class TransactionScene(Scene):
-    """A scene whose log can contain a producer's TxnOffsetCommit records and the marker of its transaction."""
+    """A scene whose log can contain a producer's TxnOffsetCommit records and its transaction's marker."""
 
     def commit_in_transaction(self, offset: int, producer_id: int = PRODUCER, *, partition: int = 0) -> None:
         record = offset_commit_record(GROUP, "t", partition, OffsetCommitValue(offset=offset, commit_timestamp=1))
         self.core.replay(record, len(self.log), producer_id)
-        # `Scene.log` holds records outside transactions, so this empty record only takes up an offset.
+        # `Scene.log` holds records outside transactions, so this empty record only occupies an offset.
         self.log.append((b"", None))
 
     def end_transaction(self, producer_id: int = PRODUCER, *, committed: bool) -> None:

@@ -177,7 +177,7 @@ def test_records_appended_during_a_cleaning_pass_are_not_lost() -> None:
         build_batch([NewRecord(b"new", b"v", NOW_MS)]), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=lambda error: None
     )
     scene.settle()
-    scene.live(REPLACEMENT_RETRY_MS)  # During this time the finished segment is synced.
+    scene.live(REPLACEMENT_RETRY_MS)  # The finished segment is synced during this time.
     assert scene.keys() == ["a", "new"]
 
 

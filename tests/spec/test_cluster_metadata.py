@@ -1,5 +1,5 @@
 """Tests that a broker manages its metadata log correctly, from the first records to restarts and disk errors. Changes
-are made one after another, and take effect only after they have been synced."""
+are made one at a time, and take effect only after they have been synced."""
 
 import logging
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from tests.support.metadata import (
     topic_records,
 )
 
-# The log starts with the two transaction markers, the features, and the minimum of in-sync replicas.
+# The log starts with the two transaction markers, the feature levels, and the minimum number of in-sync replicas.
 LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)
 METADATA = f"{DATA}/__cluster_metadata-0"
 FORMATTED = "00000000000000000000-0000000000.checkpoint"
@@ -82,7 +82,7 @@ def test_a_directory_that_was_formatted_keeps_the_features_that_it_was_formatted
 
 
 def test_a_directory_that_kafka_4_4_formatted_begins_with_the_levels_of_its_snapshot() -> None:
-    """P1, P4, P5 and P6: the snapshot takes precedence over bootstrap.checkpoint, and it is not deleted
+    """P1, P4, P5 and P6: the snapshot takes precedence over bootstrap.checkpoint, which is not deleted
     (docs/spec/kafka-4.4.md#s6-1)."""
     disk = FakeDisk()
     disk.make_directory(DATA)
@@ -121,7 +121,7 @@ def test_an_emulated_release_before_4_4_keeps_its_first_levels_in_the_root() -> 
 def test_a_directory_with_levels_that_nobody_knows_here_is_not_started_on(
     feature: str, level: int, message: str
 ) -> None:
-    """The broker refuses to start, and names the feature and its level (docs/spec/kafka-4.4.md#s6-2)."""
+    """The broker refuses to start and names the feature and its level (docs/spec/kafka-4.4.md#s6-2)."""
     running = Running(FakeDisk())
     running.metadata.commit([FeatureLevelRecord(name=feature, feature_level=level)])
     running.stop()
@@ -353,7 +353,7 @@ def test_blocks_of_producer_ids_are_never_assigned_twice() -> None:
     assert blocks == [0, 1000, 2000]
 
 
-# --- Failures of the disk.
+# --- Disk failures.
 
 
 def test_a_write_that_fails_changes_nothing_and_the_next_one_may_succeed() -> None:

@@ -178,7 +178,7 @@ def test_the_last_marker_of_an_active_producer_is_kept_for_its_epoch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_readers_see_the_same_table_however_often_it_is_cleaned(seed: int) -> None:
-    """The expected table consists of the records of committed transactions, in the order of their offsets."""
+    """The expected table consists of the records of committed transactions in offset order."""
     rng = Random(seed)
     log = CompactedLog(replace(COMPACT, segment_bytes=rng.choice((200, 1000, 10**9))))
     log.key_map_bytes = rng.choice((3, 10, 10_000)) * ENTRY_BYTES
@@ -329,8 +329,8 @@ def test_empty_control_batches_do_not_pile_up() -> None:
     assert entry is None or entry.producer_epoch == 5
 
 
-# When a cleaned segment overflowed, Kafka's cleaner read its batches again, although the first reading had used up the
-# list of aborted transactions. Aborted records became committed.
+# When a cleaned segment overflowed, Kafka's cleaner read its batches again, although the first pass had used up the
+# list of aborted transactions, so aborted records became committed.
 @pytest.mark.known_bug(23, "KAFKA-20036")
 def test_a_pass_that_begins_again_knows_the_aborted_transactions_again() -> None:
     call, has_failed = 0, True

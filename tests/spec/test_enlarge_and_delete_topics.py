@@ -1,5 +1,5 @@
-"""Tests CreatePartitions and DeleteTopics. The expected codes, messages and order are Kafka 4.3.1's answers to the same
-requests."""
+"""Tests CreatePartitions and DeleteTopics. The expected codes, messages and order are those of Kafka 4.3.1's answers to
+the same requests."""
 
 import pytest
 
@@ -95,7 +95,7 @@ def test_more_new_partitions_than_can_be_recorded_at_once_are_refused() -> None:
 def test_all_topics_of_a_request_for_too_many_partitions_are_refused(
     increases: list[tuple[str, int]], codes: list[E | None]
 ) -> None:
-    """O6: topics that do not exist, and topics that the request names twice, do not count towards the limit
+    """O6: nonexistent topics and topics that the request names twice do not count towards the limit
     (docs/spec/kafka-4.4.md#s5-5)."""
     image = image_with("a", "b")
     answers = enlarge(image, *(PartitionIncrease(name, count) for name, count in increases))

@@ -312,8 +312,8 @@ def test_the_response_to_a_fenced_epoch_names_the_current_leader(scene: Scene, v
 def test_a_reader_with_a_diverging_log_gets_the_diverging_epoch(
     scene: Scene, last_fetched: int, offset: int, parted_at: tuple[int, int] | None
 ) -> None:
-    """Checks that the response contains the diverging epoch, if there is one. In the log, epoch 0 has no records, epoch
-    1 covers offsets 0 to 2, and epoch 2 starts at offset 3."""
+    """Checks that the response contains the diverging epoch, if any. In the log, epoch 0 has no records, epoch 1 covers
+    offsets 0 to 2, and epoch 2 starts at offset 3."""
     log = scene.partition("t").log
     log.assign_leader_epoch(1)
     scene.write(3)
@@ -360,8 +360,8 @@ def next_of(scene: Scene, begun: FetchResponse, epoch: int = 1) -> ErrorCode:
 
 @pytest.mark.known_bug(82, "Odradek 198d3dd")
 def test_a_session_gets_inconsistent_topic_id_after_its_topic_was_recreated(scene: Scene) -> None:
-    """Checks that the session receives an error. Without the error, the client would wait for a topic id that will
-    never exist again."""
+    """Checks that the session receives an error. Otherwise, the client would wait for a topic id that will never exist
+    again."""
     old = scene.topic("again").topic_id
     begun = in_session(scene, old)
     scene.delete_topic("again")
@@ -371,7 +371,7 @@ def test_a_session_gets_inconsistent_topic_id_after_its_topic_was_recreated(scen
     assert next_of(scene, begun, 2) is E.INCONSISTENT_TOPIC_ID
     assert next_of(scene, begun, 3) is E.INCONSISTENT_TOPIC_ID
     answer = only(scene.fetch(want(), topic_id=old, version=13, max_wait_ms=0), 13)
-    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch ignores the topic ids of the session.
+    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch ignores the session's topic ids.
 
 
 def test_a_session_that_names_its_partition_again_gets_inconsistent_topic_id_too(scene: Scene) -> None:

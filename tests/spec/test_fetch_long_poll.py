@@ -1,5 +1,5 @@
 """Tests that a fetch that finds too little data waits until there are enough bytes, its maximum wait has passed, or its
-client has left."""
+client has disconnected."""
 
 from odradek.broker.fetch.wait import FetchWait
 from tests.support.clock import ManualTimers

@@ -1,5 +1,5 @@
-"""Tests fetch sessions (KIP-227). A consumer names its partitions once, and later responses omit partitions without
-changes."""
+"""Tests fetch sessions (KIP-227). A consumer names its partitions once, and later responses omit unchanged
+partitions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -155,7 +155,7 @@ def test_a_request_moves_offsets_adds_and_forgets_partitions() -> None:
 
 
 def test_partitions_that_had_records_go_to_the_end() -> None:
-    """Checks that busy partitions move to the end. At the front they would fill every response, and the others would
+    """Checks that busy partitions move to the end. At the front, they would fill every response, and the others would
     never get a turn."""
     cache = sessions()
     session_id = established(cache, at("a"), at("b"), at("c"))

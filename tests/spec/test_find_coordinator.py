@@ -21,7 +21,7 @@ SHARE_PARTITION = "a:group:AAAAAAAAAAAAAAAAAAAAAA:0"
 
 
 class Scene:
-    """A broker whose internal topics are created only when the test allows it."""
+    """A broker that creates its internal topics only when the test allows it."""
 
     def __init__(self) -> None:
         self.scene = BrokerScene(FakeDisk(), "/data")

@@ -1,4 +1,4 @@
-"""Tests the metrics of KIP-98, 890, 932, 939 and 1289, as a scrape shows them in every state that changes them.
+"""Tests the metrics of KIPs 98, 890, 932, 939 and 1289 as a scrape returns them in every state that changes them.
 
 The coordinators, logs and share partitions are real, but the disk is a fake. The tests read the values from the text
 for Prometheus. Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11; docs/metrics.md.
@@ -106,8 +106,8 @@ class Scrape:
         }
 
     def __getitem__(self, name: str | tuple[str, ...]) -> float | None:
-        """Returns the value of a metric, or None if it is missing. `name` is the metric's name, or a tuple of the name
-        and the values of the metric's labels."""
+        """Returns a metric's value, or None if it is missing. `name` is the metric's name, or a tuple of the name and
+        the values of the metric's labels."""
         return self.values.get((name,) if isinstance(name, str) else name)
 
     def all_of(self, name: str) -> dict[tuple[str, ...], float]:
@@ -364,7 +364,7 @@ def test_a_transaction_is_late_when_it_is_silent_for_longer_than_any_timeout_and
     scene: TxnShareBroker,
 ) -> None:
     scene.topic("out")
-    producer = scene.producer(two_phase=True)  # Only a two-phase commit may stay open this long.
+    producer = scene.producer(two_phase=True)  # Only a two-phase commit can stay open this long.
     append(scene, producer)
     scene.clock.advance(MAX_TIMEOUT_MS + LATE_AFTER_MS)
     assert Scrape(scene)[LATE] == 0

@@ -1,4 +1,4 @@
-"""Tests that the broker neither acknowledges nor serves records before their fsync ends, if settings or a two-phase
+"""Tests that the broker neither acknowledges nor serves records before their fsync finishes, if settings or a two-phase
 commit require the fsync."""
 
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def test_records_that_were_read_with_flush_messages_1_survive_a_power_failure() 
 
 
 class Parked:
-    """A fetch that found too little data and waits for more."""
+    """A fetch that found too little data and is waiting for more."""
 
     def __init__(self) -> None:
         self.counted: list[int] = []
@@ -173,7 +173,7 @@ def test_logs_are_synced_beside_one_another_and_the_next_group_of_one_waits_for_
     scene.tick.run()
     scene.workers.finish_one()
     assert sorted(map(len, outcomes)) == [0, 0, 0, 1]
-    assert len(scene.workers.jobs) == 2  # the current sync of the other log, and the next sync of this log
+    assert len(scene.workers.jobs) == 2  # the other log's current sync, and this log's next sync
     scene.workers.jobs.rotate(1)
     scene.workers.finish_one()
     assert sorted(map(len, outcomes)) == [0, 0, 1, 1]

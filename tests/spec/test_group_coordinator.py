@@ -1,5 +1,5 @@
-"""Tests that the group coordinator works on real partitions. The tests cover the shard of a group, loading, the life of
-the offsets topic, and crashes."""
+"""Tests that the group coordinator works on real partitions. The tests cover a group's shard, loading, the life of the
+offsets topic, and crashes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_clients_are_served_while_groups_are_listed() -> None:
     assert {scene.groups.partition_for(each) for each in groups} == {0, 1, 2}
     for each in groups:
         scene.commit(1, group=each)
-    # Each step takes a complete slice.
+    # Each step uses a complete slice.
     scene.scene.broker.watch = LoopWatch(scene.scene.timers, count(0.0, SLICE_S * 1.5).__next__)
     answer, turns = outcome_and_turns(scene.ask(ListGroupsRequest(), 4))
     assert {group.group_id for group in answer.groups} == set(groups)
@@ -236,7 +236,7 @@ async def test_partitions_added_to_the_offsets_topic_move_no_group() -> None:
     assert scene.committed() == {("t", 0): 1}
 
 
-# --- Differences between the versions of a response.
+# --- Differences between versions of a response.
 
 
 async def test_a_missing_protocol_name_is_empty_before_version_7_and_null_from_then_on() -> None:
@@ -347,7 +347,7 @@ async def test_several_groups_are_described_and_deleted_each_with_its_own_code()
 
 
 class SearchedCluster(FakeCluster):
-    """A cluster in which the test reports the end of a search, by calling `found` with the group id."""
+    """A cluster whose searches finish when the test calls `found` with the group id."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
         self.found = notify

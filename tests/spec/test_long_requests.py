@@ -1,8 +1,8 @@
-"""Tests requests with very many entries. The cost of a request grows linearly with their number, and other clients are
-served meanwhile.
+"""Tests requests with very many entries. The cost of a request grows linearly with the number of entries, and the
+broker serves other clients in the meantime.
 
-The tests count function calls, so they do not notice C code that compares all entries with each other. `make hostile`
-measures the cost of C code too.
+The tests count function calls, so they do not notice C code that compares all entries with one another. `make hostile`
+also measures the cost of C code.
 """
 
 import asyncio
@@ -144,7 +144,8 @@ def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, broker:
     # The first request imports modules, whose calls must not be counted.
     broker.ask(broker.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)
     tries = (calls_in_the_longest_turn(broker, long_request(array, LONG, UNKNOWN), array.version) for _ in range(3))
-    assert any(most < 6 * LONG for most in tries)  # In one of the tries, a timer of the broker may have fired.
+    # During one of the attempts, one of the broker's timers may have fired.
+    assert any(most < 6 * LONG for most in tries)
 
 
 @pytest.mark.slow
@@ -158,7 +159,7 @@ def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, br
         for kind in KINDS:
             cost(array, kind, FEW)  # The first call imports modules.
             few, many = cost(array, kind, FEW), cost(array, kind, MANY)
-            # A timer of the broker may have fired and imported modules while the calls were counted.
+            # One of the broker's timers may have fired and imported modules while the calls were counted.
             if many * FEW > MAX_GROWTH * few * MANY:
                 many = min(cost(array, kind, MANY) for _ in range(3))
             if many * FEW > MAX_GROWTH * few * MANY:
@@ -176,7 +177,7 @@ def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(broker: In
 
 
 def test_an_answer_has_no_more_entries_than_its_memory_allows() -> None:
-    """Checks that the size of a response is limited, because a request may name a large group, or a broker with all its
+    """Checks that the size of a response is limited, because a request can name a large group, or a broker with all its
     settings, many times."""
     entries = AnswerEntries()
     entries.add(MAX_SLICED_ENTRIES - 1)

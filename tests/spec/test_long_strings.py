@@ -1,4 +1,4 @@
-"""Tests long strings in requests, which may have up to 32,767 bytes. Error messages and log lines quote only the start
+"""Tests long strings in requests, which can have up to 32,767 bytes. Error messages and log lines quote only the start
 of a string.
 
 A string of 30,000 backslashes, which `repr` doubles, once produced an error message that was too long for any response.
@@ -28,8 +28,8 @@ from tests.support.in_process_broker import ConnectionClosed, InProcessBroker
 
 LONGEST = 30_000
 BACKSLASHES = "\\" * LONGEST
-# Responses repeat names of the request where the protocol requires it. These fields contain the broker's own messages,
-# which must be short.
+# Responses repeat names from the request where the protocol requires it. These fields contain the broker's own
+# messages, which must be short.
 WORDS = ("error_message", "error_string", "batch_index_error_message")
 
 

@@ -1,7 +1,7 @@
-"""Tests that lowering a feature from a level that Kafka does not support leaves a metadata snapshot from which Kafka
-can start.
+"""Tests that lowering a feature from a level that Kafka does not support leaves a metadata snapshot that Kafka can
+start from.
 
-tests/conformance/test_kafka_after_share_transactions.py opens directories with such a snapshot with Apache Kafka.
+tests/conformance/test_kafka_after_share_transactions.py opens directories with such a snapshot in Apache Kafka.
 """
 
 from collections.abc import Sequence
@@ -38,13 +38,13 @@ def set_level(running: Running, level: int, feature: str = "share.version") -> N
 
 
 def snapshots(disk: FakeDisk) -> list[str]:
-    """Returns the names of the metadata log's snapshots, without the one that formatting creates."""
+    """Returns the names of the metadata log's snapshots, except the one created by formatting."""
     names = (name for name in disk.list_directory(METADATA) if name.endswith(".checkpoint"))
     return sorted(name for name in names if name != FORMATTED)
 
 
 def raised() -> Running:
-    """Returns a broker at share.version 2, with one topic from before the upgrade and one from after it."""
+    """Returns a broker at share.version 2, with one topic created before the upgrade and one created after it."""
     running = Running(FakeDisk())
     running.create("before")
     set_level(running, 2)
@@ -92,8 +92,8 @@ def test_other_features_leave_no_snapshot() -> None:
 
 
 def test_each_lowered_feature_leaves_its_own_snapshot() -> None:
-    """Checks that each lowered level leaves its own snapshot. Kafka 4.4.0 knows share.version 2, so it can start from
-    the first snapshot. Kafka 4.3.1 needs the second one."""
+    """Checks that each lowered level leaves its own snapshot. Kafka 4.4.0 supports share.version 2, so it can start
+    from the first snapshot. Kafka 4.3.1 needs the second one."""
     running = raised()
     set_level(running, 1, "odradek.share.transactions")
     assert snapshots(disk_of(running)) == []

@@ -1,4 +1,4 @@
-"""Tests that decisions of the metadata log about very many entries are made in slices."""
+"""Tests that the metadata log's decisions about very many entries are made in slices."""
 
 from collections.abc import Callable
 

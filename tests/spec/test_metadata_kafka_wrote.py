@@ -1,4 +1,4 @@
-"""Tests that Odradek finds the same metadata as Kafka in metadata logs and snapshots that Kafka 4.3.1 and 4.4.0 wrote,
+"""Tests that Odradek finds the same metadata as Kafka in metadata logs and snapshots written by Kafka 4.3.1 and 4.4.0,
 and encodes it to the same bytes."""
 
 import json

@@ -1,4 +1,4 @@
-"""Tests the publication of a commit to the metadata log. Listeners receive the commit in slices, before the response is
+"""Tests the publication of a commit to the metadata log. Listeners receive the commit in slices before the response is
 sent."""
 
 from collections.abc import Callable, Iterator, Sequence
@@ -133,7 +133,7 @@ def test_listeners_take_several_turns_over_the_partitions_of_a_topic_and_the_ans
     many.running.metadata.add_listener(listener)
     count = 2 * ENTRIES_PER_SLICE
     answer = many.running.metadata.submit(lambda image: create(image, [NewTopic("large", count, 1)]))
-    assert many.topics == []  # The records are also encoded in several turns, so none is published yet.
+    assert many.topics == []  # The records are also encoded over several turns, so none has been published yet.
     while "large" not in many.topics:
         many.turns.pop(0)()
     assert listener.steps == STEPS_PER_TURN + 1

@@ -1,4 +1,4 @@
-"""Tests records of the metadata log, alone and in batches, that are applied, skipped or refused."""
+"""Tests metadata log records, alone and in batches, that are applied, skipped or refused."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests that groups of the newer protocols in a directory that Kafka wrote are preserved and listed, and that clients
-can fetch their offsets."""
+"""Tests that the broker preserves and lists groups of the newer protocols in a directory written by Kafka, and that
+clients can fetch their offsets."""
 
 import pytest
 
@@ -74,7 +74,7 @@ WITH_MEMBER = [group_epoch(3), member("m", "t"), target_epoch(3), assigned("m", 
         ([*WITH_MEMBER, group_epoch(4), target_epoch(4)], "Reconciling"),
         ([*WITH_MEMBER, assigned("m", 3, state=1)], "Reconciling"),
         ([*WITH_MEMBER, tombstone_of("m")], "Empty"),
-        # Compaction may leave the records in this order.
+        # Compaction can leave the records in this order.
         ([assigned("m", 3), group_epoch(3), target_epoch(3), member("m", "t")], "Stable"),
     ],
 )

@@ -119,8 +119,8 @@ async def test_a_request_leaves_nothing_for_the_collector(request_: Callable[[Sc
         request_(scene)
         scene.peer.frames()
 
-    # A leak of the request shows in every try. Threads of clients in other tests leave objects too, but only
-    # occasionally.
+    # A leak caused by the request appears in every attempt. Threads of clients in other tests leave objects too, but
+    # only occasionally.
     assert min(left_after(ask) for _ in range(5)) == 0
 
 

@@ -1,4 +1,4 @@
-"""Tests that the response to an OffsetFetch of many topics is built in pieces, and that the client receives a single
+"""Tests that the response to an OffsetFetch for many topics is built in pieces, and that the client receives a single
 response."""
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
     directory: Path = tmp_path_factory.mktemp("data")
     with InProcessBroker(directory, {"offsets.topic.num.partitions": "1"}) as in_process:
         found = False
-        while not found:  # repeated while the coordinator's topic is being created and loaded
+        while not found:  # retried while the coordinator's topic is being created and loaded
             request = FindCoordinatorRequest(key="g")
             in_process.ask(in_process.connection("User:a"), request, 1)
             probe = OffsetFetchRequest(group_id="g", topics=[])

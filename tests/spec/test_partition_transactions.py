@@ -107,8 +107,8 @@ def test_the_same_marker_delivered_twice_is_written_twice() -> None:
 # --- The last stable offset (#s4-9).
 
 
-# In Kafka, a transaction counted as decided as soon as its marker was appended, although the high watermark was not
-# above the marker yet.
+# In Kafka, a transaction counted as completed as soon as its marker was appended, although the high watermark had not
+# passed the marker yet.
 @pytest.mark.known_bug(29, "apache/kafka 2910")
 def test_scenario_089_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction() -> None:
     given = LogOnDisk()

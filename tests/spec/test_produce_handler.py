@@ -48,7 +48,7 @@ class Scene(BrokerScene):
         transactional_id: str | None = None,
         client_id: str = "a-client",
     ) -> Any:
-        """Sends a Produce request at `version`. The batches go to the partitions 0, 1 and so on. None means that the
+        """Sends a Produce request at `version`. The batches go to partitions 0, 1 and so on. None means that the
         request contains no records."""
         data = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches)]
         if version >= 13:
@@ -138,7 +138,7 @@ def test_anything_but_one_batch_is_refused_before_acks_and_topic_are_judged(scen
 
 def test_min_insync_replicas_beyond_the_replica_count_does_not_keep_records_out(scene: Scene) -> None:
     """Checks that records are accepted. Kafka uses min.insync.replicas or the number of replicas, whichever is smaller.
-    This was observed on Kafka 4.3.1 with min.insync.replicas=2 and one replica."""
+    This was observed in Kafka 4.3.1 with min.insync.replicas=2 and one replica."""
     scene.topic("isr", min_insync_replicas=2)
     assert fields_of(scene.answer(records(), topic="isr"))[0] is E.NONE
 
@@ -269,7 +269,7 @@ def test_an_error_with_acks_0_closes_the_connection(scene: Scene, how: dict[str,
 
 
 def test_a_large_batch_is_checked_in_a_thread_and_then_keeps_later_requests_waiting(scene: Scene) -> None:
-    """Checks that later requests wait for the check of a large batch, so that the records of a connection keep their
+    """Checks that later requests wait for the check of a large batch, so that a connection's records keep their
     order."""
     large = scene.send(records(CHEAP_RECORDS + 1))
     assert len(scene.workers.jobs) == 1

@@ -1,6 +1,6 @@
 """Tests the broker's answers to produced records, for each row of tests/support/produced.py.
 
-The conformance suite sends the same rows to Apache Kafka, and compares its answers and the stored records.
+The conformance suite sends the same rows to Apache Kafka and compares its answers and the stored records.
 """
 
 import gc
@@ -88,8 +88,8 @@ def test_a_wrong_largest_timestamp_is_corrected() -> None:
 
 def test_the_error_for_refused_records_holds_no_decompressed_records() -> None:
     """Checks that the exception for refused records holds no decompressed records, because the broker keeps it until
-    the response has been sent. In a reference cycle it would be kept until the next garbage collection."""
-    opened = bytearray(4 * 1024 * 1024)  # The header describes other records than these bytes.
+    the response has been sent. In a reference cycle, it would be kept until the next garbage collection."""
+    opened = bytearray(4 * 1024 * 1024)  # The header describes records other than these bytes.
     batch = pack_batch(
         replace(read_batch_header(good_batch()), attributes=Compression.GZIP.value), compress(Compression.GZIP, opened)
     )
@@ -124,7 +124,7 @@ def test_a_decompression_bomb_is_decompressed_only_up_to_the_limit(codec: Compre
     assert peak_bytes < 4 * limit_bytes
 
 
-# Kafka appends a transactional batch whose producer id is -1. No marker can ever end its transaction.
+# Kafka appends a transactional batch whose producer id is -1, although no marker can ever end its transaction.
 @pytest.mark.known_bug(56, "Kafka")
 def test_a_transactional_batch_without_a_producer_id_is_refused() -> None:
     rules = BatchRules.of("t", 0, LogConfig())

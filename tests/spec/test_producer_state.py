@@ -348,8 +348,8 @@ def test_scenario_097_a_producer_with_an_open_transaction_is_never_forgotten() -
     assert given.log.expire_producers(1_000 + 100 * DAY_MS) == []
 
 
-# In Kafka, only data kept a producer from expiring. A producer that had just received a marker was forgotten, and with
-# it the coordinator epoch that fences older coordinators.
+# In Kafka, only data kept a producer from expiring. A producer that had just received a marker was forgotten, along
+# with the coordinator epoch that fences older coordinators.
 @pytest.mark.known_bug(19, "KAFKA-9144")
 def test_a_marker_keeps_a_producer_from_expiring() -> None:
     given = LogOnDisk()
@@ -374,7 +374,7 @@ def test_deleting_records_forgets_no_producer() -> None:
     assert given.append(PID, sequence=3).is_duplicate
 
 
-# If the log started within a segment, Kafka dropped the snapshot below the start, and built the state only from the
+# If the log started within a segment, Kafka dropped the snapshot below the start and built the state only from the
 # records above it.
 @pytest.mark.known_bug(27, "KAFKA-5435")
 @pytest.mark.parametrize("how", ["closed", "killed"])
@@ -390,8 +390,8 @@ def test_a_log_start_within_a_segment_does_not_change_what_is_known_of_producers
     assert [newest(entry) for entry in opened.log.producers()] == [newest(entry) for entry in given.log.producers()]
 
 
-# Redpanda answered a duplicate with OUT_OF_ORDER_SEQUENCE_NUMBER, or not at all after its offset had left memory.
-# Clients then increase their epoch and write the records twice.
+# Redpanda answered a duplicate with OUT_OF_ORDER_SEQUENCE_NUMBER, or not at all once its offset was no longer in
+# memory. Clients then increase their epoch and write the records twice.
 @pytest.mark.known_bug(34, "redpanda 3039, 5355")
 @pytest.mark.known_bug(35, "redpanda 3039, 5355")
 @pytest.mark.parametrize("how", ["at once", "closed", "killed"])

@@ -1,6 +1,6 @@
-"""Tests opening a log after a clean stop, after a crash, and when it is damaged.
+"""Tests opening a log after a clean stop, after a crash, and when the log is damaged.
 
-tests/simulation tries every state that a crash may leave. Here each rule has its own test.
+tests/simulation tries every state that a crash can leave. Here, each rule has its own test.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def test_a_directory_with_a_damaged_log_never_counts_as_cleanly_shut_down() -> N
     given.directory.write_checkpoints()
     flip(given, LOG, 70)
     damaged = given.disk.after_kill()
-    for _ in range(2):  # The second start must refuse the log too.
+    for _ in range(2):  # The second start must also refuse the log.
         directory = LogDirectory.open(damaged, "/data", NODE)
         with refused(ErrorCode.KAFKA_STORAGE_ERROR):
             directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
@@ -348,7 +348,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_an_empty_one() -> Non
 
 
 def flip(given: LogOnDisk, path: str, position: int) -> None:
-    """Changes one byte on the disk directly, without the log."""
+    """Changes one byte on disk directly, without the log."""
     data = bytearray(given.disk.read_bytes(path))
     data[position] ^= 0xFF
     given.disk.write_bytes(path, data)
@@ -365,7 +365,7 @@ def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
         LogOnDisk(state.disk)  # If the recovery point were 1, the lost record would now count as damage.
 
 
-# In Kafka, the mark of a clean shutdown survived the start, so after a later crash the broker trusted the log.
+# In Kafka, the clean shutdown mark survived the start, so after a later crash the broker trusted the log.
 @pytest.mark.known_bug(25, "KAFKA-10471")
 def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
     given = LogOnDisk()
@@ -386,7 +386,7 @@ def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
         return
 
 
-# Kafka rewrote the checkpoint in the background, and renamed the new file before its contents were synced.
+# Kafka rewrote the checkpoint in the background and renamed the new file before its contents were synced.
 @pytest.mark.known_bug(26, "KAFKA-16541")
 def test_no_crash_leaves_half_a_leader_epoch_checkpoint() -> None:
     call = 0

@@ -36,8 +36,7 @@ def said(error: KafkaError | None) -> tuple[E | None, str | None]:
 
 
 def image_of_a_larger_cluster(*replicas: int, leader: int = NODE.node_id) -> MetadataImage:
-    """Returns the metadata of a topic "t" with one partition, as in a directory that was once used by one of several
-    brokers."""
+    """Returns the metadata of a topic "t" with one partition, as in a directory once used by one of several brokers."""
     image = image_with("t")
     partition = image.topics["t"].partitions[0]
     partition.replicas, partition.leader, partition.isr = list(replicas), leader, [leader]

@@ -13,7 +13,7 @@ ALL = {"T6": "012345"}
 
 
 def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScene:
-    """Sets up scenario 18. A owns everything. C has joined too, unless `interval_ms` delays new assignments."""
+    """Sets up scenario 18. A owns everything. C has also joined, unless `interval_ms` delays new assignments."""
     scene = ConsumerScene(interval_ms=interval_ms)
     assert scene.member("A", "T6", timeout_ms=timeout_ms) == HeartbeatResult(OK, 2, "T6 012345")
     if interval_ms == 0:

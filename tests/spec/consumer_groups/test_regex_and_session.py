@@ -1,4 +1,4 @@
-"""Tests subscriptions by regular expression, and sessions that expire (docs/spec/consumer-groups.md#s15-4)."""
+"""Tests regular expression subscriptions and sessions that expire (docs/spec/consumer-groups.md#s15-4)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests members of consumer groups that have a group instance id (docs/spec/consumer-groups.md#s15-3)."""
+"""Tests consumer group members that have a group instance id (docs/spec/consumer-groups.md#s15-3)."""
 
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_scene import ConsumerScene, HeartbeatResult, refused
@@ -96,7 +96,7 @@ def test_scenario_050_a_dynamic_member_becomes_static_and_keeps_its_partitions()
 
 
 def test_a_static_member_that_takes_over_another_instance_id_releases_the_one_that_it_had() -> None:
-    """C4: another member may use the instance id that has been released (docs/spec/kafka-4.4.md#s5-1)."""
+    """C4: another member may use the released instance id (docs/spec/kafka-4.4.md#s5-1)."""
     scene = ConsumerScene()
     scene.member("A", "T3", instance="first")
     assert scene.member("A", "T3", instance="second").code == OK

@@ -1,4 +1,5 @@
-"""Fixtures for tests of dual writes. A test with the argument `scene` runs once on SQLite and once on PostgreSQL."""
+"""Fixtures for tests of dual writes. A test that requests the `scene` fixture runs once on SQLite and once on
+PostgreSQL."""
 
 import os
 import tempfile

@@ -1,5 +1,5 @@
-"""Tests dual writes in which a step fails before or after it takes effect. After recovery the database and Kafka always
-agree."""
+"""Tests dual writes in which a step fails before or after it takes effect. After recovery, the database and Kafka
+always agree."""
 
 import pytest
 

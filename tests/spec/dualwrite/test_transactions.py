@@ -1,5 +1,5 @@
-"""Tests that the rows and messages of a block become visible together or not at all, and that an exception reports how
-the block ended."""
+"""Tests that a block's rows and messages become visible together or not at all, and that an exception reports how the
+block ended."""
 
 import pytest
 
@@ -117,8 +117,8 @@ def test_a_block_without_messages_commits_its_rows_and_asks_nothing_of_the_broke
 def test_the_state_of_a_block_without_messages_is_not_stored_since_the_next_transaction_has_the_same(
     scene: AnyScene,
 ) -> None:
-    """Checks that the first block, which sends nothing, stores no state. Otherwise recovery would mistake the second
-    block's messages for those of the first block, and commit them."""
+    """Checks that the first block, which sends nothing, stores no state. Otherwise, recovery would mistake the second
+    block's messages for the first block's and commit them."""
     dual = scene.recovered(killed_at((Step.PREPARE_KAFKA, FaultTime.AFTER)))
     with dual.transaction() as transaction:
         scene.insert(transaction, "tea")

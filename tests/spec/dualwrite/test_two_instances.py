@@ -1,5 +1,5 @@
 """Tests several instances that share a transactional id. A recovery fences the other instances in the database and in
-Kafka, in any order."""
+Kafka, in either order."""
 
 import os
 from collections.abc import Callable
@@ -65,8 +65,8 @@ def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
 def test_an_instance_that_sleeps_until_another_takes_over_cannot_commit(
     postgresql_scene: PostgresqlScene, step: Step
 ) -> None:
-    """Checks that an instance cannot commit if another one has taken over while it slept. If its messages were already
-    prepared, they have been aborted, so its rows must not be committed."""
+    """Checks that an instance cannot commit if another one has taken over while it was suspended. Any messages that it
+    had prepared have been aborted, so its rows must not be committed."""
     scene = postgresql_scene
     first = scene.recovered(sleeping_before(step, scene.recovered))
     with pytest.raises(Fenced) as caught:
@@ -98,8 +98,8 @@ def refused_recovery(scene: AnyScene) -> Callable[[], None]:
 
 
 def test_an_instance_that_sleeps_after_writing_its_state_delays_recovery_and_commits(scene: AnyScene) -> None:
-    """Checks that an instance that sleeps just before its database commit can still commit, because it holds the lock
-    on its row. Until the lock is released, no other instance can resolve the block or fence the producer."""
+    """Checks that an instance suspended just before its database commit can still commit, because it holds the lock on
+    its row. Until the lock is released, no other instance can resolve the block or fence the producer."""
     first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, refused_recovery(scene)))
     scene.order(first, "tea")
     assert scene.rows == scene.messages == ["tea"]
@@ -117,8 +117,8 @@ def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scen
     "step", [Step.TAKE_OVER_DATABASE, Step.TAKE_OVER_KAFKA, Step.READ_STATE, Step.COMPLETE_KAFKA, Step.FORGET_STATE]
 )
 def test_one_of_two_simultaneous_recoveries_decides_and_the_other_does_no_harm(scene: AnyScene, step: Step) -> None:
-    """Checks that the rows and the messages agree after two recoveries at the same time. The slower instance sleeps
-    before one of the steps of its recovery. In the meantime, the faster instance recovers the same transaction, and
+    """Checks that the rows and the messages agree after two simultaneous recoveries. The slower instance is suspended
+    before one of the steps of its recovery. In the meantime, the faster instance recovers the same transaction and
     leaves a second transaction in doubt."""
     with pytest.raises(ProcessKilled):
         scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, FaultTime.AFTER))), "tea")
@@ -159,7 +159,7 @@ def at_every_step(actor: Actor) -> Observer:
 
 
 def test_an_instance_that_takes_the_row_first_and_the_producer_last_is_fenced(scene: AnyScene) -> None:
-    """Checks that the slower instance gives up. Otherwise it would find the faster one's open transaction, whose state
+    """Checks that the slower instance gives up. Otherwise, it would find the faster one's open transaction, whose state
     is not stored yet, and abort messages that are about to be committed."""
 
     def recover(actor: Actor) -> None:

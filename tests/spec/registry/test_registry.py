@@ -39,7 +39,7 @@ class Scene:
         self.log: list[tuple[bytes, bytes | None]] = []
 
     def done(self, decided: Any) -> Any:
-        """Writes and replays the records of a decision. Returns the result of the request."""
+        """Writes and replays a decision's records. Returns the result of the request."""
         answer, records = decided if isinstance(decided, tuple) else (None, decided)
         for each in records:
             self.log.append(encode(each))
@@ -333,7 +333,7 @@ def test_fields_that_other_registries_add_to_a_record_are_ignored() -> None:
 
 def chain(scene: Scene, length: int) -> SchemaText:
     """Registers a chain of record schemas, each of which refers to the previous one. Returns a schema that refers to
-    the last one."""
+    the last one in the chain."""
     text = SchemaText("AVRO", '{"type":"record","name":"R0","fields":[]}')
     for number in range(1, length + 1):
         scene.register(f"r{number - 1}", text)

@@ -1,4 +1,4 @@
-"""Tests keys and values in Confluent's wire format, compared with JSON. The bytes are written by hand.
+"""Tests keys and values in Confluent's wire format by comparing them with JSON. The bytes are written by hand.
 
 Sources: Confluent's documentation of the wire format, and the Avro specification 1.12 for the binary encoding.
 """
@@ -174,7 +174,7 @@ def test_a_protobuf_message_is_found_by_its_place_in_the_file() -> None:
     click = {"at": "3", "page_name": "a", "path": [1, 2]}
     fields = "08 03 12 01 61 1a 02 01 02"
     assert decoded(HEAD + bytes.fromhex("00" + fields), PROTOBUF, PROTO) == click
-    # These are the same message indexes in their long form.
+    # the same message indexes in their long form
     assert decoded(HEAD + bytes.fromhex("02 00" + fields), PROTOBUF, PROTO) == click
     assert decoded(HEAD + bytes.fromhex("02 02 0a 02 08 05"), PROTOBUF, PROTO) == {"line": {"count": 5}}
     assert decoded(HEAD + bytes.fromhex("04 02 00 08 05"), PROTOBUF, PROTO) == {"count": 5}

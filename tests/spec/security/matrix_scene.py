@@ -33,7 +33,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
 }
-TRIES = 5_000  # maximum number of tries of a request, because the expected state takes some fsyncs
+TRIES = 5_000  # maximum number of attempts at a request, because reaching the expected state takes a few fsyncs
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"
 TYPES = {
     "Topic": ResourceType.TOPIC,
@@ -75,7 +75,7 @@ class Recorder(logging.Handler):
     """A log handler that collects the lines of the audit log.
 
     lines  one tuple per line: the log level, the principal, the result, the operation, the type and name of the
-           resource, the API, and how often the request uses the resource
+    resource, the API, and how often the request uses the resource
     """
 
     def __init__(self) -> None:
@@ -111,17 +111,16 @@ class Recorder(logging.Handler):
 
 
 def heeded(checks: Iterable[Sequence[str]]) -> set[tuple[str, ...]]:
-    """Returns (type, name, operation, result, level) of the checks that affect an answer.
+    """Returns (type, name, operation, result, level) for each check that affects an answer.
 
-    Checks that are logged at TRACE, such as probes and authorized operations, are left out, because the answer itself
-    shows their results.
+    Omits checks logged at TRACE, such as probes and authorized operations, because the answer itself shows their
+    results.
     """
     return {tuple(check) for check in checks if check[4] != "TRACE"}
 
 
 class MatrixScene:
-    """A broker with everything that the cases need. `nobody` sends the requests of the cases, and `admin` prepares
-    them."""
+    """A broker with everything that the cases need. `admin` prepares the cases, and `nobody` sends their requests."""
 
     def __init__(self, client: InProcessBroker, audit: Recorder) -> None:
         self.audit = audit
@@ -149,7 +148,7 @@ class MatrixScene:
         return named
 
     def set_up(self, api: str, case: str) -> None:
-        """Creates the topic or group that the case deletes, or the group with a member that the case describes."""
+        """Creates the topic or group that the case deletes, or the group with the member that the case describes."""
         if api == "DeleteTopics" and case.startswith("existing"):
             self._create("m-del", 1)
         elif api == "DeleteGroups" and case == "existing group":
@@ -266,7 +265,7 @@ class MatrixScene:
         )
 
     def _until(self, api: str, version: int, code_of: Any, **fields: Any) -> dict[str, Any]:
-        """Repeats a request while the coordinator is loading or while its internal topic is being created."""
+        """Retries a request while the coordinator is loading or while its internal topic is being created."""
         for _ in range(TRIES):
             found = self.admin(api, version, **fields)
             code = code_of(found)
@@ -282,7 +281,7 @@ class MatrixScene:
             self.admin("FindCoordinator", 4, keyType=kind, coordinatorKeys=["m"])
 
     def _filled(self, value: Any) -> Any:
-        """Replaces placeholders such as `$id(m-t)` and `$records` with ids of this broker and with records."""
+        """Replaces placeholders such as `$id(m-t)` and `$records` with this broker's ids and with records."""
         if isinstance(value, Mapping):
             return {name: self._filled(each) for name, each in value.items()}
         if isinstance(value, list):
@@ -296,7 +295,7 @@ class MatrixScene:
         return value
 
     def _named(self, value: Any) -> Any:
-        """Replaces ids of this broker with placeholders such as `$id(m-t)`."""
+        """Replaces this broker's ids with placeholders such as `$id(m-t)`."""
         if isinstance(value, Mapping):
             return {name: self._named(each) for name, each in value.items()}
         if isinstance(value, list):

@@ -75,7 +75,7 @@ def test_a_range_is_taken_from_metadata_version_32_on(host: str, metadata_versio
     ],
 )
 def test_a_host_with_a_slash_that_is_no_range_is_refused(host: str, what: str) -> None:
-    """R2: the error message names the part of the host that is wrong."""
+    """R2: the error message names the invalid part of the host."""
     assert created(host) == (E.INVALID_REQUEST, f"Invalid CIDR notation '{host}': {what}")
 
 

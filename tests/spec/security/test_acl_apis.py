@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 class Asking:
-    """A broker with ACLs, and requests that an administrator or Alice sends."""
+    """A broker with ACLs, and requests sent by an administrator or Alice."""
 
     def __init__(self, client: InProcessBroker) -> None:
         self.client = client
@@ -59,7 +59,7 @@ class Asking:
         }
 
     def deleted(self, *filters: Json) -> list[list[str]]:
-        """Deletes ACLs. Returns, for each filter, the resource names of the ACLs that it deleted."""
+        """Deletes ACLs. For each filter, returns the resource names of the ACLs that it deleted."""
         results = self.ask("DeleteAcls", 3, filters=list(filters))["filterResults"]
         assert {each["errorCode"] for each in results} <= {0}
         return [sorted(acl["resourceName"] for acl in each["matchingAcls"]) for each in results]
@@ -104,7 +104,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 
 
 def begin_groups(asking: Asking) -> None:
-    for _ in range(5_000):  # The creation of the coordinator's topic takes some fsyncs.
+    for _ in range(5_000):  # Creating the coordinator's topic takes a few fsyncs.
         asking.ask("FindCoordinator", 4, keyType=0, coordinatorKeys=["g"])
         (group,) = asking.ask("DescribeGroups", 5, groups=["g"])["groups"]
         if group["errorCode"] == 0:

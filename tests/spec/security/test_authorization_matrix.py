@@ -44,7 +44,7 @@ DEVIATIONS = {
 }
 # Intended differences in single fields, in the form of `differences`.
 OTHER_FIELDS = {
-    # If a response names no other leader, Odradek sends -1 and Kafka sends 0.
+    # If a response names no other leader, Odradek sends -1 but Kafka sends 0.
     ("ShareFetch", "known topic id"): [".responses[].partitions[].currentLeader.leaderId: -1 instead of 0"],
     # A write never decreases the number of completed deliveries, as in Kafka 4.4 (docs/spec/share-groups.md#s8, 15).
     ("ReadShareGroupStateSummary", ""): [".results[].partitions[].deliveryCompleteCount: 0 instead of -1"],
@@ -53,8 +53,8 @@ OTHER_FIELDS = {
     # Odradek hides the id of a topic to which access is denied.
     ("AlterShareGroupOffsets", "empty group"): [".responses[].topicId: 'AAAAAAAAAAAAAAAAAAAAAA' instead of '$id(m-t)'"],
 }
-# The answers of these APIs list what exists on the broker, which differs between brokers. Therefore only their errors
-# are compared.
+# The answers of these APIs list what exists on the broker, which differs between brokers, so only their errors are
+# compared.
 LISTS = {"ApiVersions", "DescribeAcls", "DescribeDelegationToken"}
 # A client library in this process may have created the logger that the case describes.
 LOGGERS = ("DescribeConfigs", "broker logger")
@@ -74,7 +74,7 @@ def name_of(case: Case) -> str:
 
 
 def latest(case: Case) -> tuple[int, dict[str, Any]]:
-    """Returns the highest version of the case, and the request in that version."""
+    """Returns the highest version in the case, and the request in that version."""
     recorded = case["answers"][-1]
     return recorded["versions"][-1], recorded["request"]
 
@@ -118,7 +118,7 @@ def denials(errors: dict[str, list[str]]) -> list[str]:
     return [code for codes in errors.values() for code in codes if code.endswith("AUTHORIZATION_FAILED")]
 
 
-# The operations, by API, that are required even if the principal has the right to create.
+# The operations, by API, that are required even if the principal has the right to create the resource.
 NOT_REPLACED = {"Metadata": {"DESCRIBE"}, "StreamsGroupHeartbeat": {"READ", "DESCRIBE"}}
 # Resource names in `alternatives` that mean any resource.
 ANY_OF = {"<any>": "some-topic", "<each>": "m-g"}

@@ -22,7 +22,7 @@ ON_TOPICS = (O.READ, O.WRITE, O.CREATE, O.DELETE, O.ALTER, O.DESCRIBE, O.DESCRIB
 
 
 class About(TypedDict, total=False):
-    """The optional parts of an ACL, besides its operation and its resource name."""
+    """An ACL's optional parts, besides its operation and resource name."""
 
     resource: ResourceType
     principal: str

@@ -26,7 +26,7 @@ def rates(
 ) -> ConnectionRates:
     """Returns connection rates with the given limits.
 
-    limits  limit by address; None applies to addresses without their own limit
+    limits  limit by address; None applies to addresses that have no limit of their own
     """
     found = ConnectionRates(Windows())
     by_entity: dict[QuotaEntity, dict[str, float]] = {

@@ -1,4 +1,4 @@
-"""Tests the quota for the creation and deletion of partitions (docs/spec/security.md#s4-3, scenario 147)."""
+"""Tests the quota for creating and deleting partitions (docs/spec/security.md#s4-3, scenario 147)."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ THROTTLED = E.THROTTLING_QUOTA_EXCEEDED.value
 
 
 class Scene:
-    """A broker whose clients may create or delete one partition per second, after the first eleven."""
+    """A broker whose clients may create or delete one partition per second after the first eleven."""
 
     def __init__(self) -> None:
         self.running = Running(FakeDisk())

@@ -1,8 +1,8 @@
-"""Tests that SCRAM users and delegation tokens in a metadata log of Kafka 4.3.1 can log in to Odradek
+"""Tests that SCRAM users and delegation tokens in a metadata log written by Kafka 4.3.1 can log in to Odradek
 (docs/spec/security.md#s2-3).
 
-Kafka wrote the log with `delegation.token.secret.key=token secret`. The log contains credentials of alice (both
-mechanisms) and bob, a removed credential of `gone`, and tokens that were renewed, expired and removed.
+Kafka wrote the log with `delegation.token.secret.key=token secret`. The log contains credentials for alice (both
+mechanisms) and bob, a removed credential for `gone`, and tokens that were renewed, expired and removed.
 """
 
 from __future__ import annotations

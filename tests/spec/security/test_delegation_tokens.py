@@ -51,14 +51,14 @@ Right = tuple[Operation, ResourceType, str]
 
 
 class Scene:
-    """The metadata of a broker, and requests that clients send about delegation tokens."""
+    """A broker's metadata, and clients' requests about delegation tokens."""
 
     def __init__(self, *, secret: str | None = SECRET) -> None:
         settings = {"delegation_token_secret_key": secret} if secret else {}
         self.disk = FakeDisk()
         self.config = config_with(**settings)
         self.running = Running(self.disk, config=self.config)
-        self.rights: set[Right] | None = None  # None allows everything to every principal.
+        self.rights: set[Right] | None = None  # None lets every principal do everything.
 
     @property
     def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Tests measured rates, and the throttle times that result from them (docs/spec/security.md#s4-3)."""
+"""Tests measured rates and the resulting throttle times (docs/spec/security.md#s4-3)."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_a_clock_that_goes_back_does_no_harm() -> None:
 
 
 def test_a_clock_that_is_set_back_by_hours_throttles_nobody_for_hours() -> None:
-    """Checks that samples in the future are dropped. Otherwise they would not expire for hours, and all usage until
+    """Checks that samples in the future are dropped. Otherwise, they would not expire for hours, and all usage until
     then would count."""
     used = rate((100_000, 0))
     for second in range(600):

@@ -1,5 +1,4 @@
-"""Tests the source of the keys for OAUTHBEARER tokens, which is a JWKS in a file or at a URL
-(docs/spec/security.md#s2-4)."""
+"""Tests the source of the keys for OAUTHBEARER tokens: a JWKS in a file or at a URL (docs/spec/security.md#s2-4)."""
 
 from __future__ import annotations
 
@@ -34,14 +33,14 @@ OLD, NEW = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
 
 
 def key_set(**keys: ec.EllipticCurvePrivateKey) -> bytes:
-    """Returns a JWKS with the public parts of the given keys. The names of the arguments are the key ids."""
+    """Returns a JWKS with the public parts of the given keys. The argument names are the key ids."""
     return json.dumps(
         {"keys": [{**json.loads(ECAlgorithm.to_jwk(key.public_key())), "kid": name} for name, key in keys.items()]}
     ).encode()
 
 
 class Source:
-    """A source of keys whose clock and threads the test controls."""
+    """A key source whose clock and threads are controlled by the test."""
 
     def __init__(self, read: Callable[[], bytes]) -> None:
         self.timers = ManualTimers()
@@ -134,7 +133,7 @@ def test_keys_come_from_files_and_from_http_only(tmp_path: Path) -> None:
         reader_of("file:///no/such/file")()
 
 
-# --- Keys that are fetched over HTTP.
+# --- Keys fetched over HTTP.
 
 
 @pytest.fixture

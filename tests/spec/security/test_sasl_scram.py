@@ -201,7 +201,7 @@ def test_a_credential_that_is_removed_between_the_messages_still_ends_this_excha
 
 def test_iterations_of_a_record_cost_a_login_nothing() -> None:
     """Checks that a login with 2³¹ - 1 iterations is cheap for the broker. Kafka's formatting tool accepts any number
-    of iterations, but only the client spends CPU on them."""
+    of iterations, but only the client spends CPU time on them."""
     credentials = ScramCredentials()
     image = image_with("alice")
     credential = image.scram_credentials.find("alice", SHA_256.value)

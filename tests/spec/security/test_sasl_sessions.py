@@ -64,7 +64,7 @@ def test_scenario_086_authenticating_again_renews_the_session(listener: Listener
 def test_a_session_neither_ends_nor_lasts_when_somebody_sets_the_clock(
     listener: Listener, client: Client, ahead_ms: int
 ) -> None:
-    """Checks that changes of the system's clock do not affect a session, because the broker, like Kafka, measures
+    """Checks that changes to the system clock do not affect a session, because the broker, like Kafka, measures
     sessions with a monotonic clock."""
     client.handshake()
     client.authenticate(ALICE)

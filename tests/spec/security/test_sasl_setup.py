@@ -1,4 +1,4 @@
-"""Tests the settings that a broker with a SASL listener needs to start (docs/spec/security.md#s1-1)."""
+"""Tests the settings that a broker with a SASL listener needs in order to start (docs/spec/security.md#s1-1)."""
 
 from dataclasses import replace
 
@@ -154,8 +154,7 @@ SIGNED = {
 AUDIENCE, ISSUER = {"sasl.oauthbearer.expected.audience": "a"}, {"sasl.oauthbearer.expected.issuer": "i"}
 ANY_AUDIENCE = {"sasl.oauthbearer.allow.unverified.audience": "true"}
 ANY_ISSUER = {"sasl.oauthbearer.allow.unverified.issuer": "true"}
-# The broker reads the keys only after it has accepted the settings of the claims, so this error shows that they are
-# accepted.
+# The broker reads the keys only after accepting the claim settings, so this error shows that they have been accepted.
 NO_KEYS = "the keys at file:///no/such/file cannot be read"
 
 
@@ -174,7 +173,7 @@ NO_KEYS = "the keys at file:///no/such/file cannot be read"
 def test_since_kafka_4_4_tokens_of_any_audience_or_issuer_have_to_be_allowed(
     settings: dict[str, str], words: str
 ) -> None:
-    """The broker refuses to start, and names the missing setting. Source: docs/spec/kafka-4.4.md#s5-6."""
+    """The broker refuses to start and names the missing setting. Source: docs/spec/kafka-4.4.md#s5-6."""
     given = BEARER_LOGIN | {f"{BEARER}{name}": text for name, text in (SIGNED | settings).items()}
     assert words in refusal(given)
     config, _ = configure(given, {}, {})

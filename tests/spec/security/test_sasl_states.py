@@ -1,4 +1,4 @@
-"""Tests the states of a connection on a SASL listener (docs/spec/security.md#s2-1)."""
+"""Tests the states of a connection to a SASL listener (docs/spec/security.md#s2-1)."""
 
 import logging
 

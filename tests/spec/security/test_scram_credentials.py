@@ -1,5 +1,4 @@
-"""Tests the records of SCRAM credentials, and the APIs that alter and describe the credentials
-(docs/spec/security.md#s2-3)."""
+"""Tests the records of SCRAM credentials and the APIs that alter and describe them (docs/spec/security.md#s2-3)."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def delete(name: str, mechanism: int = 1) -> ScramCredentialDeletion:
 
 
 class Scene:
-    """The metadata of a broker on an in-memory disk."""
+    """A broker's metadata on an in-memory disk."""
 
     def __init__(self) -> None:
         self.disk = FakeDisk()

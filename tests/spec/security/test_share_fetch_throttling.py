@@ -1,6 +1,6 @@
 """Tests ShareFetch from a client that exceeds its quota (docs/spec/security.md#s4-3).
 
-Kafka acquires records for the client and sends a response without them. Odradek leaves the records available to other
+Kafka acquires records for the client but omits them from the response. Odradek leaves the records available to other
 clients.
 """
 

@@ -87,7 +87,7 @@ async def test_scenario_144_records_are_written_and_the_answer_leaves_at_once_wi
     assert scene.produce(75_000).throttle_time_ms == 0
     assert not scene.peer.transport.is_paused
     throttle_ms = scene.produce(75_000).throttle_time_ms
-    assert 5_000 <= throttle_ms <= 5_100  # The bytes around the records count towards the quota too.
+    assert 5_000 <= throttle_ms <= 5_100  # The bytes around the records also count towards the quota.
     assert scene.end_offset == 2
 
 

@@ -1,10 +1,10 @@
 """Tests that administrative requests do not affect pending acknowledgements. A test sends every such request while
 acknowledgements are pending in transactions, and compares the broker with a model, even across restarts.
 
-The model and the requests are in tests/simulation/share_administration.py. After each step the test checks that no
+The model and the requests are in tests/simulation/share_administration.py. After each step, the test checks that no
 acknowledged record is delivered again, that no record is lost, that a pending record is neither delivered nor accepted
 before its transaction ends, and that an old transaction does not change pending records of the next one. The first test
-runs in every `make test`. `make test-slow` takes 10,000 more steps, and `make sim` takes as many steps as you request
+runs in every `make test`. `make test-slow` runs 10,000 more steps, and `make sim` runs as many steps as you request
 (test_share_administration.py). Rules: docs/spec/share-groups.md#s2-8, #s5.
 """
 

@@ -327,7 +327,7 @@ def test_scenario_023_after_a_crash_between_the_writes_the_first_fetch_copies_th
     topic = with_topic(scene, 10)
     member = scene.member("A")
     member.acquire(topic)
-    scene.dead_letters.stop()  # From here on nothing is copied, as if the broker had been killed.
+    scene.dead_letters.stop()  # From here on, nothing is copied, as if the broker had been killed.
     assert member.ack_code(topic, (0, 1, REJECT)) is NONE
     scene.restart_shares()
     scene.settle()

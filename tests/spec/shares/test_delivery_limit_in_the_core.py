@@ -1,8 +1,7 @@
 """Tests that a record whose acknowledgement was staged is delivered exactly as often as the limit allows, however the
 staging ends.
 
-The tests use the pure cores, and replay the records that the cores write. Rules: docs/spec/share-groups.md#s5-8,
-#s5-12.
+The tests use the pure cores and replay the records written by the cores. Rules: docs/spec/share-groups.md#s5-8, #s5-12.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class Story:
             self.leader.write_stored(write)
 
     def acquired(self, member_id: str) -> list[int]:
-        """Lets the member fetch and returns the delivery counts of the records that it acquires."""
+        """Makes the member fetch, and returns the delivery counts of the records that it acquires."""
         leader = self.lead()
         acquisition = Acquisition(member_id, leader.flight.next_fetch_offset, 10)
         return [each.delivery_count for each in leader.acquire(acquisition, [(0, 0)], self.limits, self.now_ms)]
@@ -228,7 +227,7 @@ LATER: dict[str, Callable[[Story], None]] = {
 
 
 def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story, StateWrite]:
-    """Stages the acknowledgement of the record's `count`-th delivery, and then lowers the delivery limit to LIMIT."""
+    """Stages the acknowledgement of the record's `count`-th delivery and then lowers the delivery limit to LIMIT."""
     story = Story(updates_per_snapshot, epoch)
     story.limits = LIMITS._replace(delivery_count_limit=max(LIMIT, count))
     for number in range(1, count):
@@ -241,9 +240,9 @@ def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story,
 
 
 def deliveries_after(story: Story, count: int) -> int:
-    """Returns how often the record has been delivered when no member can acquire it any more.
+    """Returns how many times the record has been delivered when no member can acquire it any more.
 
-    Every member disappears without an acknowledgement, including the member that may still hold the record.
+    Every member disappears without an acknowledgement, including any member that still holds the record.
     """
     story.leave(OWNER)
     for number in range(count + 1, count + 10):
@@ -286,7 +285,7 @@ def test_a_staging_that_is_undone_counts_as_the_delivery_that_it_was(later: str,
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
 def test_a_committed_record_is_delivered_no_more(count: int, later: str, presence: str) -> None:
-    """Checks that a committed record is not delivered again. `later` must therefore preserve the commit, and not only
+    """Checks that a committed record is not delivered again. `later` must therefore preserve the commit and not only
     the delivery count."""
     story, _ = staged_at(count, 500, 0)
     PRESENCE[presence](story)

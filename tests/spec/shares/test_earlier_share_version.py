@@ -70,7 +70,7 @@ def test_w2_the_feature_is_raised_at_the_first_start_and_logged_once(
 
 
 def test_w2_it_is_one_batch_of_one_record_before_the_registration() -> None:
-    """Checks that the broker writes its decision about the level in a batch of one record, directly before its
+    """Checks that the broker writes its decision about the level in a batch of one record directly before its
     registration. A registration thus proves that the decision was made."""
     running = Running(on_fake_disk(PENDING))
     data = running.disk.read_bytes(f"{DATA}/__cluster_metadata-0/00000000000000000000.log")

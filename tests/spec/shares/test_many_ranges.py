@@ -36,7 +36,7 @@ def every_second(count: int, epoch: int = 0) -> list[PendingRange]:
 
 
 def grows_linearly(prepared: Callable[[int], Callable[[], object]]) -> bool:
-    """Returns whether the work of an action is linear in the number of ranges.
+    """Returns whether an action's work is linear in the number of ranges.
 
     prepared  prepares and returns the action for a number of ranges; only the work of the action itself is counted
     """
@@ -122,8 +122,7 @@ LIMITS = Limits(5, 2_000, 30_000)
 
 
 def test_the_overlay_keeps_the_later_of_two_ranges_whatever_their_order() -> None:
-    """Checks that the overlay has the same producer for each offset as a dictionary to which the same changes are
-    made."""
+    """Checks that the overlay has the same producer for each offset as a dictionary updated with the same changes."""
     choice = random.Random(3)
     for _ in range(200):
         overlay, expected = PendingRanges(), dict[int, tuple[int, int]]()

@@ -28,16 +28,14 @@ OWNER, LIMITS, NOW_MS = "owner", Limits(delivery_count_limit=5), 1_000
 
 
 class Leader:
-    """A share partition with ten records that one member has acquired. The test decides when writes of the state
-    complete."""
+    """A share partition with ten records acquired by one member. The test decides when writes of the state complete."""
 
     def __init__(self) -> None:
         self.core = SharePartition(0)
         self.core.acquire(Acquisition(OWNER, 0, 10), [(0, 9)], LIMITS, NOW_MS)
 
     def acknowledge(self, producer_id: int, first: int, last: int, epoch: int = 0) -> StateWrite:
-        """Starts to acknowledge records in the transaction of a producer. Returns the write, which is not stored
-        yet."""
+        """Starts to acknowledge records in a producer's transaction. Returns the write, which has not completed yet."""
         transaction = PendingTransaction(f"id {producer_id}", producer_id, epoch)
         acknowledgements = [Acknowledgement(first, last, [ACCEPT])]
         self.core.pending.require_acquired(OWNER, acknowledgements, transaction, NOW_MS)
@@ -125,9 +123,9 @@ def test_a_repeated_marker_ends_the_next_transaction_only_below_transaction_vers
 ) -> None:
     """The repeated marker has the epoch of the next transaction.
 
-    With WriteTxnMarkers v2 the marker declares a transaction version below 2. At such a version a marker has the epoch
-    of the transaction that it ends, so this marker ends the next transaction. A v1 request does not contain the
-    transaction version, so there the repeated marker is ignored.
+    With WriteTxnMarkers v2, the marker declares a transaction version below 2. At such a version, a marker has the
+    epoch of the transaction that it ends, so this marker ends the next transaction. A v1 request does not contain the
+    transaction version, so the broker ignores the repeated marker.
     """
     broker = TxnShareBroker()
     topic = broker.shared_topic("T", 10)

@@ -24,7 +24,7 @@ def broker() -> TxnShareBroker:
 
 
 def staged(broker: TxnShareBroker, kind: int = ACCEPT) -> tuple[bytes, Member, Producer]:
-    """Lets A acquire ten records and stages acknowledgements of records 3 to 5 in a producer's transaction. Returns
+    """Makes A acquire ten records, and stages acknowledgements of records 3 to 5 in a producer's transaction. Returns
     the topic id, the member and the producer."""
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
@@ -103,8 +103,9 @@ def test_the_committed_state_of_an_idle_share_partition_is_recorded_at_the_prune
 
 
 def test_a_marker_below_version_2_is_also_recorded(broker: TxnShareBroker) -> None:
-    """Checks that the broker also writes a record for a marker below transaction version 2. There, two consecutive
-    transactions of a producer may have the same epoch, so the marker's epoch does not show which of the two it ends."""
+    """Checks that the broker also writes a record for a marker below transaction version 2. At that version, two
+    consecutive transactions of a producer can have the same epoch, so the marker's epoch does not show which of the two
+    it ends."""
     topic, _, producer = staged(broker)
     index = next(index for each in broker.transactions.describe("pay").topics for index in each.partitions)
     old = TxnMarker(*producer.pair, True, 0, 0, [(SHARE_GROUP_STATE, index)])
@@ -124,15 +125,15 @@ def test_a_marker_below_version_2_is_also_recorded(broker: TxnShareBroker) -> No
 
 def test_a_share_partition_that_a_marker_unloads_is_not_remembered(broker: TxnShareBroker) -> None:
     """Checks that the producer is not remembered for a share partition that a marker unloads. The marker archives
-    records whose state cannot be stored. Meanwhile another acknowledgement of the same producer is about to be staged
-    in this share partition."""
+    records whose state cannot be stored. At that moment, another acknowledgement from the same producer is about to be
+    staged in this share partition."""
     broker.set_group(share_delivery_count_limit="2")
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     a.acquire(topic)
     assert a.ack_code(topic, (0, 9, RELEASE)) is NONE
     assert a.acquire(topic) == [(0, 9, 2)]
-    b.acquire(topic)  # The session of b keeps the share partition loaded.
+    b.acquire(topic)  # b's session keeps the share partition loaded.
     assert producer.codes(a, {topic: [(0, 0, ACCEPT)]}) == [NONE]
     assert broker.shares.pending_producer_ids == {producer.pair[0]}
     broker.persister.held = []

@@ -1,4 +1,4 @@
-"""Tests which state the share coordinator stores, when it stores it, and how it fences leaders
+"""Tests which state the share coordinator stores, when it stores the state, and how it fences leaders
 (docs/spec/share-groups.md#s4)."""
 
 import pytest

@@ -20,7 +20,7 @@ def broker() -> ShareBroker:
 
 
 def records_of(response: object, topic: bytes, index: int = 0) -> list[tuple[int, int]]:
-    """Returns (first offset, last offset) of the log batches in the response."""
+    """Returns (first offset, last offset) of each log batch in the response."""
     data = partitions_of(response)[topic, index].data.records
     return [(header.base_offset, header.last_offset) for _, header in batches(data)]
 
@@ -277,7 +277,7 @@ def test_scenario_063_an_open_transaction_is_not_read_committed(broker: ShareBro
     assert not parked.is_done
 
 
-# --- Records that are only on the disk.
+# --- Records that are only on disk.
 
 
 def test_records_that_only_the_disk_has_are_read_by_a_thread(broker: ShareBroker) -> None:

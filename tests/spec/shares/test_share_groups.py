@@ -1,4 +1,4 @@
-"""Tests share groups at the group coordinator, with encoded requests (docs/spec/share-groups.md#s2, #s7-2)."""
+"""Tests share groups at the group coordinator with encoded requests (docs/spec/share-groups.md#s2, #s7-2)."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def assigned(response: Any) -> dict[bytes, list[int]] | None:
 
 
 def settled(broker: ShareBroker, *members: Member, topics: list[str]) -> list[dict[bytes, list[int]]]:
-    """Lets all members join and reach a stable assignment. Returns the assignment of each member."""
+    """Makes all members join and reach a stable assignment. Returns each member's assignment."""
     for member in members:
         member.heartbeat(0, topics)
     for _ in range(3):
@@ -81,7 +81,7 @@ def delete_offsets(member: Member, *topics: str, group_id: str = GROUP) -> Any:
 
 def positions(member: Member, *topics: str, group_id: str = GROUP) -> list[tuple[str, int, int, int, ErrorCode]]:
     """Returns (topic, partition, start offset, lag, error code) for partition 0 of each of `topics`, or for all
-    partitions if there are no `topics`."""
+    partitions if `topics` is empty."""
     request_topics = [DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=[0]) for name in topics]
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=request_topics or None)]
@@ -492,7 +492,7 @@ def test_every_api_of_share_groups_is_answered(broker: ShareBroker) -> None:
 
 def test_a_member_keeps_records_that_it_acquires_before_the_group_learns_of_the_state(broker: ShareBroker) -> None:
     """Checks that a member keeps the records that it acquires as soon as the share state exists. The group learns of
-    this state only after it has been written to the disk."""
+    this state only after it has been written to disk."""
     topic = bytes(broker.topic("T").topic_id)
     broker.produce("T", 10)
     held = broker.persister.held_begins = []

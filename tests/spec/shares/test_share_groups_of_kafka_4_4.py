@@ -77,7 +77,7 @@ def test_in_kafka_4_3_the_target_of_a_group_that_was_emptied_stays_behind() -> N
 
 @pytest.mark.parametrize(("rules", "start_offset"), [(KafkaRules.KAFKA_4_4, 0), (KafkaRules.KAFKA_4_3, -1)])
 def test_a_partition_that_was_added_begins_at_0_whatever_the_reset_says(rules: KafkaRules, start_offset: int) -> None:
-    """S2: the partitions of a topic that is new to the group have no start offset at first, in both releases."""
+    """S2: in both releases, the partitions of a topic that is new to the group have no start offset at first."""
     broker = broker_of(rules)
     topic = broker.topic("T")
     member = broker.member("A")
@@ -215,7 +215,7 @@ def test_a_batch_of_state_that_ends_before_it_begins_is_refused(rules: KafkaRule
     ],
 )
 def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: KafkaRules, message: str) -> None:
-    """Checks that the error message is that of the emulated release. Kafka 4.4 changed the message
+    """Checks that the error message is the emulated release's. Kafka 4.4 changed the message
     (docs/spec/kafka-4.4.md#s1-3)."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id

@@ -17,7 +17,7 @@ SAFE_DOWNGRADE = 2
 
 
 def lower(story: ShareStory) -> list[bytes]:
-    """Requests a lower level. Returns a list to which the response is added when it arrives."""
+    """Requests a lower level. Returns a list that receives the response when it arrives."""
     update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=0, upgrade_type=SAFE_DOWNGRADE)
     answers: list[bytes] = []
     story.stage.broker.receive(request_bytes(UpdateFeaturesRequest(feature_updates=[update]), 1, 1, ""), answers.append)

@@ -1,4 +1,4 @@
-"""Tests acknowledgements of a share group in a producer's transaction (KIP-1289).
+"""Tests a share group's acknowledgements in a producer's transaction (KIP-1289).
 
 Scenarios: docs/spec/share-groups.md#s7-5; rules: #s5.
 """
@@ -41,7 +41,8 @@ def test_scenario_081_after_an_abort_the_member_goes_on_with_its_records(broker:
     producer.stage(a, {topic: [ALL]})
     assert producer.abort() is NONE
     assert a.ack_code(topic, (0, 4, ACCEPT)) is NONE  # The first acknowledgement uses no transaction.
-    assert producer.codes(a, {topic: [(5, 6, ACCEPT)]}) == [NONE]  # The second one uses the next transaction.
+    # The second acknowledgement uses the next transaction.
+    assert producer.codes(a, {topic: [(5, 6, ACCEPT)]}) == [NONE]
     assert producer.commit() is NONE
     assert b.acquire(topic) == []
     broker.sleep(30_000)
@@ -125,7 +126,7 @@ def test_scenario_088_an_abort_archives_records_at_the_delivery_limit(broker: Tx
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     b.acquire(topic)
     b.ack_code(topic, (0, 9, RELEASE))
-    while acquired := a.acquire(topic):  # Records that were delivered before are acquired a few at a time.
+    while acquired := a.acquire(topic):  # Previously delivered records are acquired a few at a time.
         assert {count for _, _, count in acquired} == {2}
     producer.stage(a, {topic: [ALL]})
     a.fetch(epoch=-1)
@@ -296,7 +297,7 @@ def test_scenario_099_the_crash_comes_before_the_share_partition_hears_of_the_ma
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
     producer.stage(a, {topic: [ALL]})
-    broker.markers.held = []  # The markers are written, but the coordinator does not learn of this.
+    broker.markers.held = []  # The markers are written, but the coordinator does not learn this.
     producer.begin_end(commit=True)
     broker.markers.held = None
     broker.kill()  # After the restart the coordinator sends the markers again.
@@ -311,7 +312,7 @@ def test_scenario_101_a_downgrade_waits_for_staged_acknowledgements(broker: TxnS
     producer.stage(a, {topic: [(0, 0, ACCEPT)]})
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
     assert broker.image.features["odradek.share.transactions"] == 1
-    broker.restart_shares()  # Unloads the share partition.
+    broker.restart_shares()  # This unloads the share partition.
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
     producer.commit()
     assert broker.downgrade() is NONE

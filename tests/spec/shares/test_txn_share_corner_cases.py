@@ -241,7 +241,7 @@ def test_case_14_an_old_request_and_a_marker_of_the_transaction_before_change_no
     producer.stage(a, {topic: [ALL]})
     producer_id, producer_epoch = producer.pair
     broker.shares.end_transaction(TransactionEnd(producer_id, producer_epoch, is_commit=True))
-    assert broker.shares.pending_record_count == 10  # That was the marker of the previous transaction.
+    assert broker.shares.pending_record_count == 10  # That was the previous transaction's marker.
     broker.shares.end_transaction(TransactionEnd(producer_id, producer_epoch + 1, is_commit=True))
     assert broker.shares.pending_record_count == 0
 

@@ -43,7 +43,7 @@ ENDS = {"abort": abort, "time-out": time_out, "fencing": fence, "keep-prepared":
 
 
 def stays(broker: TxnShareBroker, member: Member) -> None:
-    """Ends the session of the member, while another member keeps the share partition loaded."""
+    """Ends the member's session while another member keeps the share partition loaded."""
     member.fetch(epoch=-1)
 
 

@@ -1,4 +1,4 @@
-"""Tests acknowledgements in transactions after a restart, before the state of the share partitions has been loaded.
+"""Tests acknowledgements in transactions after a restart, before the share partitions' state has been loaded.
 
 Rules: docs/spec/share-groups.md#s5-3 (T8), #s3-7 (L1), #s5-12; case 4 of #s5-14.
 """
@@ -72,7 +72,7 @@ def test_a_marker_that_arrives_while_the_share_partition_is_loaded_is_applied(
     producer.stage(a, {topic: [ALL]})
     broker.kill()
     loaded = broker.hold_reads()
-    # The state is read before the marker is written, but the read completes only afterwards.
+    # The read of the state starts before the marker is written, but completes only afterwards.
     late = producer.begin_stage(a, {topic: [ALL]})
     assert producer.end(commit=commit) is NONE
     loaded()

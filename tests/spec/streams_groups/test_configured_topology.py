@@ -46,10 +46,9 @@ def sub(
     stores: str = "",
     together: Iterable[tuple[tuple[int, ...], tuple[int, ...]]] = (),
 ) -> Subtopology:
-    """Returns a subtopology. In the arguments, names of topics are separated by spaces.
+    """Returns a subtopology. In the arguments, topic names are separated by spaces.
 
-    repartition  repartition topics; `r=5` fixes the number of partitions of r
-    together     copartition groups
+    repartition  repartition topics; `r=5` fixes the number of partitions of r together     copartition groups
     """
     return Subtopology(
         subtopology_id,

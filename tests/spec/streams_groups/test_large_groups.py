@@ -30,7 +30,7 @@ def large_group(*, interval_ms: int = 0, delay_ms: int = 0) -> StreamsScene:
 
 
 def settled_group() -> StreamsScene:
-    """Returns a group in which member a owns the tasks 0 and 1 of four, and member c owns 2 and 3.
+    """Returns a group of four tasks, in which member a owns 0 and 1, and member c owns 2 and 3.
 
     Each later target is computed after the response to the heartbeat that requires it.
     """
@@ -72,7 +72,7 @@ def test_heartbeats_during_the_computation_get_the_current_state_and_begin_no_se
 def test_a_target_for_an_earlier_epoch_is_recorded_with_that_epoch_and_the_next_one_follows() -> None:
     scene = settled_group()
     scene.member("b")  # The group is now at epoch 4.
-    scene.member("d")  # The group moves to epoch 5 while the target of epoch 4 is computed.
+    scene.member("d")  # The group moves to epoch 5 while the target for epoch 4 is being computed.
     scene.end_computation()
     assert scene.state == ("Assigning", 5, 4)
     assert scene.target("d") == ""
@@ -173,7 +173,7 @@ def test_a_restart_during_the_computation_begins_it_again() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_no_task_has_two_owners_whenever_computations_end(seed: int) -> None:
-    """Members join, leave and follow their assignments. Each computation ends at a random later time."""
+    """Members join, leave and follow their assignments. Each computation finishes at a random later time."""
     rng = Random(seed)
     reads = topology(subtopology("0", ["i4"]), subtopology("1", ["i4"], ["log"]))
     scene = StreamsScene(topics={"i4": 4, "log": 4}, reads=reads, standby=1, interval_ms=rng.choice([0, 1_000]))
@@ -223,12 +223,12 @@ def expanded(text: str) -> list[str]:
     return [f"{part[0]}:{digit}" for part in text.split() for digit in part[2:]]
 
 
-# --- The records of a target, which the last steps of its computation encode.
+# --- The records of a target, which are encoded in the last steps of its computation.
 
 
 def interrupted() -> Iterator[StreamsScene]:
     """Yields a settled group that a third member has joined, once for each step after which the computation of its
-    target may be interrupted. In the last scene, all records of the target are encoded."""
+    target can be interrupted. In the last scene, all records of the target are encoded."""
     number, has_more = 0, True
     while has_more:
         scene = settled_group()

@@ -19,7 +19,7 @@ DELAYED, STALE, SHUTDOWN, MISSING_TAGS = 5, 0, 4, 6
 
 
 def two_members() -> StreamsScene:
-    """Returns a group at epoch 3 in which member a has the tasks 0 and 1 of four, and member c has 2 and 3."""
+    """Returns a group with four tasks at epoch 3, in which member a has 0 and 1, and member c has 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")

@@ -1,4 +1,4 @@
-"""Tests committed offsets of streams groups, and how streams groups are listed, deleted and converted
+"""Tests streams groups' committed offsets, and how streams groups are listed, deleted and converted
 (docs/spec/streams-groups.md#s7, #s8, #s13-6)."""
 
 import pytest
@@ -46,7 +46,7 @@ def commit(scene: StreamsScene, member: str, epoch: int, *partitions: int, topic
 
 
 def scene_with_revocation() -> StreamsScene:
-    """Returns a group at epoch 2 in which member a owns the tasks 0 and 1, and must revoke 2 and 3."""
+    """Returns a group at epoch 2 in which member a owns tasks 0 and 1 and must revoke 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")

@@ -1,4 +1,4 @@
-"""Tests members of streams groups that have a group instance id (docs/spec/streams-groups.md#s2-5, #s13-4)."""
+"""Tests streams group members that have a group instance id (docs/spec/streams-groups.md#s2-5, #s13-4)."""
 
 from odradek.protocol.errors import ErrorCode
 from tests.support.streams_scene import StreamsHeartbeatResult, StreamsScene, refused

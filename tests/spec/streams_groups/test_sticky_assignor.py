@@ -1,5 +1,5 @@
-"""Tests the assignor `sticky` (docs/spec/streams-groups.md#s5-1). Member ids decide ties, so the tests use the member
-ids of the groups on Kafka.
+"""Tests the assignor `sticky` (docs/spec/streams-groups.md#s5-1). Ties are broken by member id, so the tests use the
+member ids of the groups on Kafka.
 
 `targets_of_kafka.json` contains target assignments that Kafka 4.4.0 computed for groups of random size, and the tasks
 that their members owned at that time.
@@ -146,7 +146,7 @@ def test_members_without_tasks_have_an_empty_target() -> None:
     assert assigned(GroupView({}, {"0": 3})) == {}
 
 
-# --- Decisions that Kafka was observed to make.
+# --- Decisions observed in Kafka.
 
 
 def tasks(listed: Mapping[str, list[int]]) -> Tasks:

@@ -1,4 +1,4 @@
-"""Tests the topology of a streams group in requests and records (docs/spec/streams-groups.md#s3, #s13-3)."""
+"""Tests a streams group's topology in requests and records (docs/spec/streams-groups.md#s3, #s13-3)."""
 
 import pytest
 

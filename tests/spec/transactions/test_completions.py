@@ -1,7 +1,7 @@
-"""Tests completions that are recorded late. The record of a complete transaction is delayed until the next record of
+"""Tests completions that are recorded late. The record of a completed transaction is delayed until the next record of
 its transactional id, and both are appended together (ADR 23).
 
-In the meantime requests see the transaction as complete. After a crash the transaction is only decided, and is
+In the meantime, requests see the transaction as complete. After a crash, the transaction is only decided and is
 completed again.
 """
 
@@ -20,7 +20,7 @@ LATER = TransactionConfig(completion_delay_ms=DELAY_MS)
 
 
 def completed(pair: tuple[int, int] = (PID, 0)) -> Scene:
-    """Returns the scene of a committed transaction in P0 whose completion is not recorded yet.
+    """Returns the scene of a committed transaction in P0 whose completion has not been recorded yet.
 
     The producer continues with the next epoch.
     """
@@ -32,7 +32,7 @@ def completed(pair: tuple[int, int] = (PID, 0)) -> Scene:
 
 
 def states(scene: Scene) -> list[str]:
-    """Returns the state in each record that was written since the scene was created."""
+    """Returns the state in each record written since the scene was created."""
     return [each.state.name for each in scene.written if isinstance(each, Txn)]
 
 

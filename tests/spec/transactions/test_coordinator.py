@@ -253,7 +253,7 @@ def test_a_pending_marker_of_a_coordinator_that_is_gone_ends_nothing_and_the_nex
     scene.restart_coordinator()
     assert scene.state() == ("CompleteCommit", PID, 1)
     assert late is not None
-    late()  # The leader refuses this late marker, because it was sent by an older coordinator.
+    late()  # The leader refuses this late marker, because an older coordinator sent it.
     assert scene.state() == ("CompleteCommit", PID, 1)
     assert [marker.coordinator_epoch for marker in scene.markers_in(*P0)] == [1]
     assert caplog.text == ""

@@ -1,4 +1,4 @@
-"""Tests EndTxn. `commit5` sends EndTxn of version 5 (KIP-890), and `commit4` sends EndTxn of older clients.
+"""Tests EndTxn. `commit5` sends EndTxn version 5 (KIP-890), and `commit4` sends EndTxn like older clients.
 
 Rules: docs/spec/transactions.md#s2-5; scenarios 35 to 52: #s8-3.
 """
@@ -302,7 +302,7 @@ def test_at_version_0_the_new_end_is_taken_for_the_old_one_and_nobody_gets_stuck
     assert scene.init() == (PID, 2)
 
 
-# After the last epoch Kafka's EndTxn returned the old producer id, and the producer fenced itself.
+# After the last epoch, Kafka's EndTxn returned the old producer id, and the producer fenced itself.
 @pytest.mark.known_bug(5, "apache/kafka 18758")
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_producer_id_and_epoch_that_an_end_returns_are_valid_afterwards(committed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Tests `transaction.version` and its changes, including a bug of Kafka at level 0 that Odradek does not have.
+"""Tests `transaction.version` and changes to it, including a bug of Kafka at level 0 that Odradek does not have.
 
 Rules: docs/spec/transactions.md#s2-12; scenario 138: #s8-9.
 """
@@ -135,8 +135,8 @@ def test_at_version_1_the_new_end_is_served_as_at_2() -> None:
     assert reply.pair == (PID, 4)
 
 
-# At level 0 Kafka cannot record a step of version 2. It then answers CONCURRENT_TRANSACTIONS for the transactional id
-# until its coordinator is loaded again. Odradek handles such a step as a step of version 0.
+# At level 0, Kafka cannot record a version 2 step. It then answers CONCURRENT_TRANSACTIONS for the transactional id
+# until its coordinator is loaded again. Odradek handles such a step as a version 0 step.
 @pytest.mark.known_bug(51, "Kafka 4.3.1")
 def test_at_level_0_a_request_of_version_2_is_served_as_one_of_version_0() -> None:
     scene = given(txn(S.EMPTY, (PID, 1), version=0), transaction_version=0)

@@ -163,16 +163,14 @@ def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify
 
 
 def test_a_partition_named_twice_has_a_result_for_each_mention() -> None:
-    """Checks that a partition that is named twice has two results. Kafka 4.3.1 gives the same answers at every
-    version."""
+    """Checks that a partition named twice has two results. Kafka 4.3.1 gives the same answers at every version."""
     expected = [("orders", [(0, E.NONE), (0, E.NONE), (1, E.NONE)]), ("orders", [(1, E.NONE)])]
     assert named_twice(scene_with_topics()) == [expected, expected]
 
 
 def test_where_results_differ_a_partition_named_twice_has_one() -> None:
-    """Checks that a partition that is named twice has a single result if another topic is refused, or if the request
-    only verifies partitions. Kafka 4.3.1 gives the same answers at every version, but lists the partitions in the order
-    of a hash."""
+    """Checks that a partition named twice has a single result if another topic is refused, or if the request only
+    verifies partitions. Kafka 4.3.1 gives the same answers at every version, but lists the partitions in hash order."""
     once = [("orders", [(0, E.OPERATION_NOT_ATTEMPTED), (1, E.OPERATION_NOT_ATTEMPTED)])]
     expected = [*once, ("nobody", [(0, E.UNKNOWN_TOPIC_OR_PARTITION)])]
     assert named_twice(scene_with_topics(), *topics(nobody=[0])) == [expected, expected]
@@ -290,7 +288,7 @@ def test_scenario_026_only_brokers_may_send_batches_of_transactions() -> None:
     assert state(scene) == "Empty"
 
 
-# Kafka 4.3.1 sends no response to a request without transactions.
+# Kafka 4.3.1 sends no response to a request that contains no transactions.
 @pytest.mark.known_bug(55, "Kafka 4.3.1")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_batch_of_no_transactions_is_answered(version: int) -> None:

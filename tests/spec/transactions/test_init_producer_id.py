@@ -53,7 +53,7 @@ def test_scenario_007_a_producer_that_repeats_its_pair_gets_the_same_answer_with
         scene.init((PID, 2))
 
 
-# Kafka kept the epoch before the last increase only in memory. After a failover the coordinator did not recognise a
+# Kafka kept the epoch before the last increase only in memory. After a failover, the coordinator did not recognise a
 # retry with this epoch.
 @pytest.mark.known_bug(6, "apache/kafka 22096")
 def test_scenario_007_a_repeated_request_after_a_restart_gets_the_same_answer() -> None:
@@ -254,7 +254,7 @@ def test_the_markers_of_a_take_over_fence_the_previous_producer(transaction_vers
     assert (owed.producer_epoch, owed.is_commit) == (6, False)
 
 
-# After a restart of Redpanda the open transaction had no owner, and it blocked its own producer.
+# After a restart of Redpanda, the open transaction had no owner and blocked its own producer.
 @pytest.mark.known_bug(38, "redpanda 6311")
 def test_a_restored_open_transaction_is_aborted_for_a_new_producer() -> None:
     again = given(txn(S.ONGOING, (PID, 1))).restarted()

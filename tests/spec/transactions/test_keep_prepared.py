@@ -274,8 +274,8 @@ def test_scenario_125_force_termination_aborts_fences_the_owner_and_takes_two_ph
 
 
 def test_scenario_127_a_record_without_the_owners_epoch_is_ended_with_the_original_epoch() -> None:
-    # A reader that skips tag 3 of the record does not find the epoch of the next owner, so it ignores the owner's
-    # producer id too.
+    # A reader that skips tag 3 of the record does not find the next owner's epoch, so it also ignores the owner's
+    # producer id.
     half_read = replace(kept(by=(73, 5)), next_producer_epoch=None)
     scene = two_phase(half_read)
     assert scene.txn.next_producer_id is None

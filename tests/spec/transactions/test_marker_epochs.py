@@ -70,8 +70,8 @@ def test_scenario_059_a_marker_that_comes_twice_is_written_twice_and_changes_not
     assert log.last_stable_offset == log.log_end_offset
 
 
-# In Kafka, a marker's epoch only had to be at least the current one. A repeated marker of the last transaction has the
-# epoch of the new transaction, so it ended the new one.
+# In Kafka, a marker's epoch only had to be at least the current one. A repeated marker for the last transaction has the
+# new transaction's epoch, so it ended the new one.
 @pytest.mark.known_bug(7, "KAFKA-19446")
 def test_scenario_060_at_version_2_a_late_marker_does_not_end_the_next_transaction() -> None:
     scene = Scene()

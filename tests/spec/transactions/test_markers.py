@@ -25,7 +25,7 @@ WAIT = E.CONCURRENT_TRANSACTIONS
 DECIDED = {S.PREPARE_COMMIT: S.COMPLETE_COMMIT, S.PREPARE_ABORT: S.COMPLETE_ABORT}
 
 
-# After a restart KoP wrote the markers of the decision, but did not record the transaction's completion.
+# After a restart, KoP wrote the decision's markers, but did not record the transaction's completion.
 @pytest.mark.known_bug(44, "KoP 1412")
 @pytest.mark.parametrize("state", DECIDED)
 def test_scenario_053_a_decision_from_before_a_crash_is_carried_out_by_the_next_coordinator(state: TxnState) -> None:
@@ -166,8 +166,8 @@ def test_scenario_065_no_refusal_makes_a_marker_forgotten(code: E) -> None:
     assert code not in NEEDS_NO_MARKER
 
 
-# In Kafka, the response to markers of an older epoch ended the wait for those of the newer epoch. The coordinator never
-# learned that all markers were written.
+# In Kafka, the response to markers with an older epoch ended the wait for those with the newer epoch. The coordinator
+# never learned that all markers had been written.
 @pytest.mark.known_bug(12, "KAFKA-16352")
 def test_scenario_066_results_of_markers_of_an_older_coordinator_are_ignored() -> None:
     before = given(txn(S.PREPARE_COMMIT, (PID, 2), [P0, P1]))

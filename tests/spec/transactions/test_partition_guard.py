@@ -1,5 +1,5 @@
-"""Tests the verification guard of a partition. The guard accepts transactional data only if the coordinator has
-confirmed that the partition is part of the transaction.
+"""Tests a partition's verification guard. The guard accepts transactional data only if the coordinator has confirmed
+that the partition is part of the transaction.
 
 Rules: docs/spec/transactions.md#s4-3, #s4-4, #s4-6; scenarios: #s8-5. These tests use only the log.
 test_partition_produce.py tests the requests to the coordinator.
@@ -149,8 +149,8 @@ def test_scenario_084_before_version_2_a_late_marker_removes_the_guard_and_verif
 def test_a_marker_below_version_2_also_removes_the_guard_of_a_batch_that_produce_adds(
     transaction_version: int,
 ) -> None:
-    """Checks that a marker also takes the guard of a batch whose partition Produce itself adds to the transaction.
-    Below version 2 the marker has the epoch of the transaction that it ends, so the batch would otherwise open that
+    """Checks that a marker also removes the guard of a batch whose partition Produce itself adds to the transaction.
+    Below version 2, the marker has the epoch of the transaction that it ends, so the batch would otherwise open that
     transaction again."""
     given = LogOnDisk()
     guard = given.verify(PID, epoch=1)

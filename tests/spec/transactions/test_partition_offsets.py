@@ -193,7 +193,7 @@ def test_each_topic_has_its_own_answer_and_the_others_are_committed(scene: Clien
 
 
 def by_id(pair: Pair, *topics: tuple[bytes, int]) -> TxnOffsetCommitRequest:
-    """Returns a request of version 6, which identifies topics by id. Each topic has one partition."""
+    """Returns a version 6 request, which identifies topics by id. Each topic has one partition."""
     return TxnOffsetCommitRequest(
         transactional_id=ID,
         group_id=GROUP,
@@ -219,7 +219,7 @@ def codes_by_topic_id(answer: TxnOffsetCommitResponse) -> dict[tuple[bytes, int]
 
 
 def test_version_6_names_topics_by_their_ids_and_is_answered_by_them(scene: Clients) -> None:
-    """T1, T2 and T11: the unknown id requires no right, and the known one requires READ on its topic
+    """T1, T2 and T11: the unknown id requires no right, but the known one requires READ on its topic
     (docs/spec/kafka-4.4.md#s5-2)."""
     pair = scene.init()
     scene.topic("secret")
@@ -577,14 +577,14 @@ def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, re
     assert scene.restarted(killed=True).committed_offset(require_stable=True) == 20
 
 
-# In Redpanda, the end of a transaction reached its partitions, but not the coordinator of the group.
+# In Redpanda, the end of a transaction reached its partitions, but not the group's coordinator.
 @pytest.mark.known_bug(36, "redpanda 10669")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("waits", [None, T0, OFFSETS])
 def test_records_and_offsets_of_a_transaction_have_the_same_outcome(
     scene: Clients, commit: bool, waits: tuple[str, int] | None
 ) -> None:
-    """Checks that the records and the offsets share one outcome, even if the process is killed between the two
+    """Checks that the records and the offsets have the same outcome, even if the process is killed between the two
     markers."""
     scene.commit_offset(3)
     pair = scene.init()

@@ -1,7 +1,7 @@
-"""Tests Produce in transactions, versions 3 to 13. The tests cover the requests to the coordinator, their order, and
-the responses.
+"""Tests transactional Produce requests, versions 3 to 13. The tests cover the requests to the coordinator, their order,
+and the responses.
 
-Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The tests use the real coordinator, unless they replace it.
+Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The tests use the real coordinator unless they replace it.
 """
 
 from __future__ import annotations
@@ -389,8 +389,8 @@ def nothing_hangs(scene: Clients, index: int = 0) -> bool:
     return scene.latest_offset(committed=True, index=index) == scene.latest_offset(committed=False, index=index)
 
 
-# In Kafka, the abort's marker could be written after the coordinator's approval and before the append. The batch then
-# opened a transaction that nothing would ever end.
+# In Kafka, the abort's marker could be written between the coordinator's approval and the append. The batch then opened
+# a transaction that nothing would ever end.
 @pytest.mark.known_bug(8, "KAFKA-14884")
 @pytest.mark.parametrize("version", [TV1, TV2])
 def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(scene: Clients, version: int) -> None:
@@ -406,8 +406,8 @@ def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(
     assert nothing_hangs(scene)
 
 
-# A marker below version 2 has the epoch of the transaction that it ends. In an earlier Odradek, a batch of Produce v12
-# that was being checked in a thread kept its guard. It was appended after the marker, and held back readers forever.
+# A marker below version 2 has the epoch of the transaction that it ends. In an earlier Odradek, a Produce v12 batch
+# that was being checked in a thread kept its guard. It was appended after the marker and held back readers forever.
 @pytest.mark.known_bug(62, "ours")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize(("transaction_version", "end_txn"), [(2, 4), (1, 4), (0, 4), (0, 5)])
@@ -424,7 +424,7 @@ def test_a_marker_while_the_batch_is_checked_in_a_thread_leaves_no_hanging_trans
     assert nothing_hangs(scene)
 
 
-# Kafka treated a delayed request of a transaction that had ended as a request of the next transaction.
+# Kafka treated a delayed request from a completed transaction as a request from the next transaction.
 @pytest.mark.known_bug(9, "KAFKA-17754")
 def test_a_late_batch_of_one_transaction_does_not_enter_the_next(scene: Clients) -> None:
     first = scene.init()
@@ -444,7 +444,7 @@ def test_a_late_batch_of_one_transaction_does_not_enter_the_next(scene: Clients)
     assert scene.read(committed=True, index=1) == []
 
 
-# The client gave up a batch and aborted. In Kafka, the batch arrived after the abort's marker, and held back readers
+# The client gave up on a batch and aborted. In Kafka, the batch arrived after the abort's marker and held back readers
 # forever.
 @pytest.mark.known_bug(10, "KAFKA-14053")
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
@@ -471,7 +471,7 @@ def test_a_batch_after_an_abort_by_timeout_leaves_no_hanging_transaction(scene: 
     assert scene.read(committed=True) == []
 
 
-# After Redpanda had removed the state of an idle producer, it refused the producer's next sequence.
+# After Redpanda had removed an idle producer's state, it refused the producer's next sequence.
 @pytest.mark.known_bug(39, "redpanda 22670")
 def test_an_expired_idempotent_producer_continues_its_sequence(scene: Clients) -> None:
     assert scene.produce((50, 0), 0, b"a", b"b", transactional=False) is E.NONE
@@ -481,7 +481,7 @@ def test_an_expired_idempotent_producer_continues_its_sequence(scene: Clients) -
     assert scene.read(committed=True) == [b"a", b"b", b"c"]
 
 
-# The transactional id may expire as well, and its producer must still be able to return.
+# The transactional id may also expire, and its producer must still be able to return.
 @pytest.mark.known_bug(39, "redpanda 22670")
 def test_an_expired_transactional_producer_can_continue(scene: Clients) -> None:
     pair = scene.init()
@@ -493,8 +493,8 @@ def test_an_expired_transactional_producer_can_continue(scene: Clients) -> None:
     assert scene.read(committed=True) == [b"v", b"v"]
 
 
-# In Kafka 4.3.1, a Produce of a new client to an internal topic adds the topic to the transaction before the request is
-# refused.
+# In Kafka 4.3.1, a Produce request from a new client to an internal topic adds the topic to the transaction before the
+# request is refused.
 @pytest.mark.known_bug(54, "Kafka 4.3.1")
 def test_no_internal_topic_is_added_by_a_produce(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)

@@ -1,4 +1,4 @@
-"""Tests transactions as readers see them. The readers use Fetch, ListOffsets and DescribeProducers, at every version.
+"""Tests transactions as readers see them. The readers use Fetch, ListOffsets and DescribeProducers at every version.
 
 Rules: docs/spec/transactions.md#s2-9, #s4-9, #s4-12; scenarios: #s8-6.
 """
@@ -341,7 +341,7 @@ def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, 
     assert again.latest_offset(committed=True) == 3
 
 
-# In Redpanda, the late abort of an older epoch ended the transaction of a newer epoch.
+# In Redpanda, a late abort with an older epoch ended a transaction with a newer epoch.
 @pytest.mark.known_bug(32, "redpanda 3232")
 @pytest.mark.parametrize(("version", "transaction_version"), [(1, 0), (2, 2)])
 def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, transaction_version: int) -> None:
@@ -354,8 +354,8 @@ def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, 
     assert scene.read(committed=True) == [b"newer"]
 
 
-# AutoMQ computed the end of the data from the start of the segment. In all segments but the first, the search for
-# aborted transactions therefore ended too early.
+# AutoMQ computed the end of the data from the start of the segment, so in all segments but the first, the search for
+# aborted transactions ended too early.
 @pytest.mark.known_bug(40, "AutoMQ 754")
 def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scene: Clients) -> None:
     scene.topic("s", segment_bytes=300)
@@ -407,7 +407,7 @@ def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: C
     assert consumed(data) == [b"committed"]
 
 
-# KoP sent committed readers data that had been prefetched before its transaction ended.
+# KoP sent read_committed readers data that had been prefetched before its transaction completed.
 @pytest.mark.known_bug(43, "KoP 1856")
 @pytest.mark.parametrize("version", [4, 12, 18])
 def test_committed_readers_see_nothing_of_an_open_transaction(scene: Clients, version: int) -> None:

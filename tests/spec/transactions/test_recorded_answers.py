@@ -15,7 +15,7 @@ from tests.support.oracle import Exchange, exchanges, needs_oracle
 from tests.support.transaction_broker import TransactionBroker
 
 EVERYWHERE = [("p-7", 0), *(("__consumer_offsets", index) for index in range(3))]
-NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had no producer ids yet when it had just been started.
+NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had just been started and had no producer ids yet.
 
 
 def recorded(api: str, client: str = "probe") -> Iterator[Exchange]:
@@ -25,13 +25,13 @@ def recorded(api: str, client: str = "probe") -> Iterator[Exchange]:
 
 
 def scene_of_the_probe() -> TransactionBroker:
-    """Returns a scene with the topics of the recording, and with its transactional ids and their producer ids."""
+    """Returns a scene with the recording's topics, transactional ids and producer ids."""
     scene = TransactionBroker()
     scene.blocks.begin_at(0)
     scene.topic(TRANSACTION_STATE, 3)
     scene.topic("__consumer_offsets", 3)
     scene.topic("p-7", 2)
-    # Kafka's first producer id belongs to the transactional id p-y. The other ids were created later, one for each
+    # Kafka assigned its first producer id to the transactional id p-y. The other ids were created later, one for each
     # version.
     for exchange in sorted(recorded("InitProducerId"), key=lambda each: b"p-tx" in each.request):
         assert ask(scene, exchange) == answered(exchange), str(exchange)
@@ -84,7 +84,7 @@ def test_markers_are_answered_as_kafka_answered_them(client: str) -> None:
 
 
 def in_order(response: Message) -> list[tuple[int, list[tuple[str, list[tuple[int, int]]]]]]:
-    """Returns the markers with sorted topics and partitions, because Kafka lists them in the order of a hash."""
+    """Returns the markers with sorted topics and partitions, because Kafka lists them in hash order."""
     return [
         (
             marker.producer_id,

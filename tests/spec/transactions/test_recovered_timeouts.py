@@ -165,7 +165,7 @@ def test_a_recovery_that_cannot_be_recorded_changes_no_timeout() -> None:
 
 def test_a_kept_transaction_of_an_older_broker_passes_its_timeout_on_until_the_next_initialisation() -> None:
     """Checks that the transaction keeps its recorded timeout, because the record lacks the timeout that the owner
-    requested. `odradek.client` sends InitProducerId after the end of the transaction, which records the requested
+    requested. `odradek.client` sends InitProducerId after the transaction completes, which records the requested
     timeout."""
     scene = given(
         txn(S.ONGOING, OPEN, timeout_ms=SHORT_MS, following=42, following_epoch=11),

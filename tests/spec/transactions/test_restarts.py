@@ -78,8 +78,8 @@ def test_a_transaction_that_was_left_open_times_out(scene: Clients, killed: bool
     assert again.committed_offset(require_stable=True) == -1
 
 
-# While Kafka was writing the record of another partition to the disk, requests about a partition that had been added
-# long before received CONCURRENT_TRANSACTIONS.
+# While Kafka was writing another partition's record to disk, requests for a partition that had been added long before
+# received CONCURRENT_TRANSACTIONS.
 @pytest.mark.known_bug(13, "KAFKA-14904")
 def test_a_partition_is_verified_while_another_one_is_being_added() -> None:
     scene = TransactionBroker()
@@ -102,7 +102,7 @@ def test_a_partition_is_verified_while_another_one_is_being_added() -> None:
     assert answer_of(adding) == {T1: E.NONE}
 
 
-# In Redpanda, only the coordinator's memory contained the start of a transaction. After a restart the commit found
+# In Redpanda, only the coordinator's memory contained the start of a transaction. After a restart, the commit found
 # nothing to commit, and acknowledged records were dropped.
 @pytest.mark.known_bug(33, "redpanda 6018")
 @pytest.mark.parametrize("version", [4, 5])
@@ -116,8 +116,8 @@ def test_a_commit_after_a_restart_commits_what_was_written_before_it(scene: Clie
     assert (again.read(committed=True), again.read(committed=True, index=1)) == ([b"a"], [b"b"])
 
 
-# In AutoMQ, the next leader of the partition did not have the last batches of its producers, so it appended their
-# retries as new batches.
+# In AutoMQ, the partition's next leader did not have its producers' last batches, so it appended their retries as new
+# batches.
 @pytest.mark.known_bug(41, "AutoMQ 437")
 @pytest.mark.parametrize("killed", [True, False])
 def test_batches_that_are_sent_again_after_a_restart_are_stored_once(scene: Clients, killed: bool) -> None:
@@ -132,8 +132,8 @@ def test_batches_that_are_sent_again_after_a_restart_are_stored_once(scene: Clie
 
 
 # After an OUT_OF_ORDER_SEQUENCE_NUMBER within a transaction, librdkafka started another transaction and lost the first
-# part. A correct producer must therefore never receive this error, even after the disk has refused a batch or a
-# response was lost.
+# part. A correct producer must therefore never receive this error, even if the disk has refused a batch or a response
+# was lost.
 @pytest.mark.known_bug(47, "librdkafka 3575")
 def test_a_producer_that_repeats_a_failed_batch_is_not_out_of_order(scene: Clients) -> None:
     pair = scene.init()
@@ -149,8 +149,7 @@ def test_a_producer_that_repeats_a_failed_batch_is_not_out_of_order(scene: Clien
     assert again.read(committed=True) == [b"a", b"b", b"c"]
 
 
-# Kafka identified partitions by name, so a topic that was created again received the marker of the old topic's
-# transaction.
+# Kafka identified partitions by name, so a recreated topic received the marker for the old topic's transaction.
 @pytest.mark.known_bug(53, "Kafka 4.3.1")
 def test_a_topic_of_the_same_name_gets_no_marker_of_the_old_one(scene: Clients) -> None:
     pair = scene.init()

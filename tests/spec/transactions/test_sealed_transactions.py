@@ -2,7 +2,7 @@
 it any more.
 
 An external coordinator may already have decided the transaction. The transaction's partitions and groups check whether
-the coordinator has given it to a new owner, and then refuse requests that Kafka would accept. Rules:
+the coordinator has assigned it to a new owner. If so, they refuse requests that Kafka would accept. Rules:
 docs/spec/transactions.md#s3-7.
 """
 
@@ -54,10 +54,10 @@ def scene(request: pytest.FixtureRequest) -> Clients:
 
 
 def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
-    """Creates an open transaction that has one record in t-0 and commits offset 5 for t-0. Its producer is not used any
-    more.
+    """Creates an open transaction that has one record in t-0 and commits offset 5 for t-0. Its producer is no longer
+    used.
 
-    Returns the producer id and epoch of the transaction.
+    Returns the transaction's producer id and epoch.
     """
     pair, _ = scene.init6(two_phase=two_phase)
     assert scene.produce(pair, 0, b"prepared") is E.NONE
@@ -66,7 +66,7 @@ def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
 
 
 def sealed(scene: Clients, *, two_phase: bool = True) -> tuple[Pair, Pair]:
-    """Returns two pairs of producer id and epoch: that of a sealed transaction, and that of its new owner."""
+    """Returns two pairs of producer id and epoch: a sealed transaction's and its new owner's."""
     pair = prepared(scene, two_phase=two_phase)
     owner, ongoing = scene.init6(two_phase=two_phase, keep=True)
     assert ongoing == pair
@@ -74,7 +74,8 @@ def sealed(scene: Clients, *, two_phase: bool = True) -> tuple[Pair, Pair]:
 
 
 def assert_as_prepared(scene: Clients, owner: Pair) -> None:
-    """Lets the new owner commit and checks that the transaction contains exactly what it contained at the takeover."""
+    """Makes the new owner commit, and checks that the transaction contains exactly what it contained at the
+    takeover."""
     scene.commit(owner)
     assert scene.read(committed=True) == [b"prepared"]
     assert scene.read(committed=True, index=1) == []
@@ -406,7 +407,7 @@ def test_a_second_recovery_seals_against_the_first_one_too(scene: Clients) -> No
 
 
 def begin_to_load(scene: Clients) -> Callable[[], None]:
-    """Makes the coordinator start to load its transactional ids. The returned function completes the loading."""
+    """Makes the coordinator start loading its transactional ids. The returned function completes the loading."""
     held: list[Coroutine[Any, Any, None]] = []
     scene.spawn = held.append
     scene.restart_coordinator()
@@ -468,7 +469,7 @@ def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clien
 
 @pytest.mark.parametrize("is_over", [True, False])
 def test_a_finished_recovery_seals_nothing_while_the_log_is_read(is_over: bool) -> None:
-    """Checks that a transaction is sealed only while its recovery is the last state of its id. By now the producer may
+    """Checks that a transaction is sealed only while its recovery is the last state of its id. By now, the producer may
     be in another transaction, which must not be mistaken for the recovered one."""
     seals = Seals()
     core = TransactionCore(TransactionConfig(), coordinator_epoch=1, seals=seals)

@@ -1,4 +1,4 @@
-"""Tests that the tables of the coordinator agree with docs/spec/transactions.md#s2 and #s3, and have a row for every
+"""Tests that the coordinator's tables agree with docs/spec/transactions.md#s2 and #s3 and have a row for every
 state."""
 
 import pytest

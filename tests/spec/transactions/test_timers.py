@@ -1,4 +1,4 @@
-"""Tests timers for transactions that stay open too long, and for transactional ids that expire.
+"""Tests the timers for transactions that stay open too long and for transactional ids that expire.
 
 Rules: docs/spec/transactions.md#s5-1; scenarios 99 to 106: #s8-7.
 """
@@ -65,7 +65,7 @@ def test_scenario_102_a_commit_that_was_decided_does_not_time_out() -> None:
     assert scene.state == (S.COMPLETE_COMMIT, PID, 2)
 
 
-# In Kafka, a commit that came just after the timeout received INVALID_TXN_STATE, which is fatal to the client. A fenced
+# In Kafka, a commit arriving just after the timeout received INVALID_TXN_STATE, which is fatal to the client. A fenced
 # client, in contrast, can start again.
 @pytest.mark.known_bug(2, "KAFKA-20785")
 def test_scenario_103_a_commit_that_comes_just_after_the_abort_never_happens() -> None:
@@ -88,7 +88,7 @@ def test_further_partitions_do_not_give_a_transaction_more_time() -> None:
     assert scene.time_out() == ["pay"]
 
 
-# After a restart of Redpanda the timeouts of open transactions no longer ran, or the transactions were forgotten.
+# After a restart, Redpanda no longer enforced the timeouts of open transactions, or forgot the transactions.
 @pytest.mark.known_bug(37, "redpanda 8566, 14624")
 def test_a_transaction_that_became_overdue_without_a_coordinator_is_aborted_at_the_next_scan() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))

@@ -225,7 +225,7 @@ def test_a_malformed_record_raises_an_error(key: bytes | None, value: bytes | No
 
 
 def recorded(name: str, into: Path) -> list[list[Record]]:
-    """Returns the records of `__transaction_state` in a directory that Kafka wrote, one list for each partition."""
+    """Returns the records of `__transaction_state` in a directory written by Kafka, as one list per partition."""
     directory = unpack(name, into)
     partitions = []
     for folder in sorted(directory.glob("__transaction_state-*")):
@@ -256,8 +256,8 @@ def test_records_that_kafka_wrote_are_written_again_to_the_same_bytes(name: str,
 
 
 def _stands_in_order(value: bytes | None, decoded: TxnRecord) -> bool:
-    """Returns whether the record has at most one partition. Kafka writes several partitions in the order of a hash, so
-    the bytes may differ."""
+    """Returns whether the record has at most one partition. Kafka writes several partitions in hash order, so the bytes
+    may differ."""
     return isinstance(decoded, TransactionTombstone) or len(decoded.partitions) <= 1
 
 

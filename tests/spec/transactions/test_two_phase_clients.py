@@ -31,9 +31,9 @@ def scene() -> Clients:
 
 
 def prepared(scene: Clients) -> Pair:
-    """Creates a prepared transaction with one record in t-0. Its producer is not used any more.
+    """Creates a prepared transaction with one record in t-0. Its producer is no longer used.
 
-    Returns the producer id and epoch of the transaction.
+    Returns the transaction's producer id and epoch.
     """
     pair, ongoing = scene.init6()
     assert ongoing == NO_PAIR
@@ -118,7 +118,7 @@ def test_scenario_125_an_operator_without_the_permission_can_abort_a_prepared_tr
     assert scene.transactions.describe(ID).transaction_timeout_ms == 60_000
 
 
-# --- Producers whose batches wait for the disk.
+# --- Producers whose batches are waiting for the disk.
 
 
 def test_a_two_phase_producer_is_tracked_from_its_record_on_and_after_a_restart(scene: Clients) -> None:
@@ -202,7 +202,7 @@ def test_retention_keeps_records_of_a_transaction_that_became_a_two_phase_commit
 def test_a_recovery_fails_if_the_records_of_a_partition_cannot_be_synced(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"prepared")
-    scene.init6(transactional_id="another")  # From here on the coordinator's log needs a write and a sync.
+    scene.init6(transactional_id="another")  # From here on, the coordinator's log needs a write and a sync.
     scene.disk.fail_from(3, Fault.EIO, 1)
     with refused(E.COORDINATOR_NOT_AVAILABLE):
         scene.init6(keep=True)
@@ -217,8 +217,8 @@ def test_a_topic_that_is_gone_has_nothing_to_be_synced(scene: Clients) -> None:
     assert scene.init6(keep=True)[1] == pair
 
 
-# Before KIP-939, a prepared transaction was aborted by the next InitProducerId of its producer, or by a timeout while
-# the external coordinator decided. The other half of the dual write was committed.
+# Before KIP-939, a prepared transaction was aborted by its producer's next InitProducerId, or by a timeout while the
+# external coordinator was deciding. The other half of the dual write was committed.
 @pytest.mark.known_bug(50, "KIP-939")
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_prepared_transaction_outlives_restarts_and_timeouts_and_is_kept(scene: Clients, killed: bool) -> None:

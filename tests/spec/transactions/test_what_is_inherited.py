@@ -1,4 +1,4 @@
-"""Tests the fields of a transaction that the next transaction or the next owner inherits, or that survive a restart.
+"""Tests which fields of a transaction the next transaction or the next owner inherits, and which survive a restart.
 
 The tables name every field of the coordinator's entry, and every field that a partition keeps for a producer, so a new
 field needs a line here. Other tests cover the rest: verification guards in test_partition_guard.py, the client's
@@ -61,7 +61,7 @@ EVENTS: dict[str, Callable[[Scene], Scene]] = {
 }
 # fmt: off
 FIELDS: dict[str, tuple[object, object, object]] = {
-    # field:              restart,                     next transaction,   next owner
+    # field: (after a restart, for the next transaction, for the next owner)
     "transactional_id":     ("pay",                     "pay",              "pay"),
     "producer_id":          (42,                        73,                 73),
     "producer_epoch":       (10,                        6,                  7),
@@ -109,9 +109,9 @@ def test_counters_beside_the_entries_are_passed_on_too(event: str) -> None:
 
 # fmt: off
 PARTITION_FIELDS: dict[str, tuple[object, object]] = {
-    # field:                    (after an end with the old protocol, with the new protocol)
+    # field: (after a transaction ends with the old protocol, with the new protocol)
     "producer_epoch":           (0,  1),
-    "last_sequence":            (0,  -1),  # With the new protocol the next transaction starts at sequence 0.
+    "last_sequence":            (0,  -1),  # With the new protocol, the next transaction starts at sequence 0.
     "coordinator_epoch":        (0,  0),
     "current_txn_start_offset": (-1, -1),
 }

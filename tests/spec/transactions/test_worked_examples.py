@@ -1,5 +1,4 @@
-"""Tests the worked examples of KIP-939, and compares each step with its decoded record
-(docs/spec/transactions.md#s3-6).
+"""Tests the worked examples of KIP-939 and compares each step with its decoded record (docs/spec/transactions.md#s3-6).
 
 In example A, an ordinary transaction uses up its epochs. In example B, a kept transaction uses up the epochs of both
 producer ids. Example C shows one recovery and one end from every possible state, and a retry of the end.
@@ -102,8 +101,8 @@ def kept_transaction(pair: Pair, by: Pair) -> Txn:
 class Row(NamedTuple):
     """A row of example C.
 
-    ends_with  producer id and epoch of the producer that ends the transaction
-    previous   producer id that clients have used for the transactional id until then
+    ends_with  producer id and epoch of the producer that ends the transaction previous   producer id that clients have
+    used for the transactional id until then
     """
 
     start: Txn

@@ -1,4 +1,4 @@
-"""Tests WriteTxnMarkers as brokers and administrators see it. The tests cover the result for each partition, and the
+"""Tests WriteTxnMarkers as brokers and administrators see it. The tests cover the result for each partition and the
 required rights.
 
 Rules: docs/spec/transactions.md#s2-6; scenario: #s8-4.

@@ -1,4 +1,4 @@
-"""Tests that the dispatcher takes a request from its frame to its handler, and returns the response. The broker refuses
+"""Tests that the dispatcher passes a request from its frame to its handler and returns the response. The broker refuses
 a request or closes the connection in the same cases as Kafka."""
 
 import ast
@@ -309,8 +309,8 @@ async def test_the_time_of_a_parked_request_is_counted_when_it_is_answered() -> 
 
 
 async def test_the_response_to_a_sliced_request_is_encoded_in_a_thread() -> None:
-    """Tests that the response to a request that took several slices is encoded in a thread, because even a short
-    request may have a long response, such as the names of all groups."""
+    """Tests that the response to a request processed in several slices is encoded in a thread, because even a short
+    request can have a long response, such as the names of all groups."""
     deferred: Deferred[ListGroupsResponse] = Deferred()
     sliced = Handler(0, 5, is_sliced=True, call=lambda *_: deferred)
     dispatcher = dispatcher_with({ApiKey.LIST_GROUPS: sliced})

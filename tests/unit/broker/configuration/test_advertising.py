@@ -1,4 +1,4 @@
-"""Tests the broker's address that a client gets, which depends on the addresses of both ends of its connection."""
+"""Tests which broker address a client receives, depending on the addresses of both ends of its connection."""
 
 from ipaddress import IPv4Address, IPv4Network
 

@@ -1,5 +1,5 @@
-"""Tests that the broker reads its configuration from all sources in the right precedence, and refuses invalid values.
-The tests also cover listeners, defaults of topics, and the tables of settings."""
+"""Tests that the broker reads its configuration from all sources with the right precedence and refuses invalid values.
+The tests also cover listeners, topic defaults, and the tables of settings."""
 
 import ast
 import re
@@ -268,12 +268,12 @@ def test_recorded_values_that_may_not_be_dynamic_or_cannot_be_read_take_no_effec
 # Tables with one row for each setting
 
 TABLES = ("broker_settings.py", "unused_settings.py", "topic_settings.py")
-# Length of the longest list of setting names outside the tables. It belongs to a rule about several settings.
+# Length of the longest list of setting names outside the tables. The list is part of a rule about several settings.
 MAX_SETTINGS_ELSEWHERE = 6
 
 
 def code_of_the_broker() -> Iterator[ast.AST]:
-    """Yields the nodes of the broker's code, without the tables of settings and the rules of AlterConfigs."""
+    """Yields the nodes of the broker's code, excluding the tables of settings and the rules for AlterConfigs."""
     for path in (REPOSITORY / "odradek" / "broker").rglob("*.py"):
         if path.name not in (*TABLES, "config_rules.py"):
             yield from ast.walk(ast.parse(path.read_text()))

@@ -1,4 +1,4 @@
-"""Tests that durations are parsed as in Java. The refusals and the limits are those of a running Kafka."""
+"""Tests that durations are parsed as in Java. The refusals and the limits were observed on a running Kafka."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests the broker's loggers as a config resource, which applies Kafka's level names to Python's loggers."""
+"""Tests the broker's loggers as a config resource, which maps Kafka's level names to Python's loggers."""
 
 import logging
 

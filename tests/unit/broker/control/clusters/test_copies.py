@@ -1,4 +1,4 @@
-"""Tests that a copy of a directory has exactly the files of the original, whatever the target contained before."""
+"""Tests that a copy of a directory has exactly the original's files, whatever the target contained before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.storage.disk import ChangeTrackingDisk
 
 
 def held(directory: Path) -> dict[str, bytes | None]:
-    """Returns the contents of all files under a directory by relative path, and None for each subdirectory."""
+    """Returns the contents of all files under a directory, keyed by relative path, and None for each subdirectory."""
     paths = directory.rglob("*")
     return {str(each.relative_to(directory)): None if each.is_dir() else each.read_bytes() for each in paths}
 
@@ -47,7 +47,7 @@ def test_files_that_change_while_they_are_copied_are_copied_again_in_one_turn(tm
     disk.begin_notes()
 
     def change() -> list[str]:
-        """Changes the original. The copy calls this function after a thread has copied everything, and before the
+        """Changes the original. The copy calls this function after a thread has copied everything and before the
         changed files are copied again."""
         disk.open(f"{source}/a-0/log").write_at([b"longer"], 0)
         disk.rename(f"{source}/b-0", f"{source}/b-0-delete")

@@ -1,5 +1,5 @@
 """Tests that a call is refused if a full disk makes the copy of a cluster's files fail. The cluster is then either
-unchanged, or stopped and ready to be restarted."""
+unchanged or stopped and ready to be restarted."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ METADATA = 4
 class FailingCopies:
     """Copies directories, and can fail as if the disk were full.
 
-    at  when the next copy fails: "soon" (with part of the files), "late" (after clients were disconnected), or None
-        (never)
+    at  when the next copy fails: "soon" (after copying some of the files), "late" (after clients were disconnected), or
+    None (never)
     """
 
     at: str | None = None

@@ -1,4 +1,4 @@
-"""Tests that the memory of a deleted cluster is freed without the garbage collector, whose runs would delay all other
+"""Tests that a deleted cluster's memory is freed without the garbage collector, whose runs would delay all other
 clusters."""
 
 from __future__ import annotations

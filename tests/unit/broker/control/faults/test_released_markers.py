@@ -13,8 +13,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
 PLACE: TopicPartition = ("orders", 0)
-# The tests also use this marker for the next transaction, because at transaction.version 1 the next transaction has the
-# same epoch.
+# The tests also use this marker for the next transaction, which has the same epoch at transaction.version 1.
 MARKER = TxnMarker(7, 0, True, 0, 1, [PLACE])
 
 
