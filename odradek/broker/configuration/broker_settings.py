@@ -391,7 +391,7 @@ class BrokerSettings:
     unclean_leader_election_enable = BOOLEAN("false",
         "Default unclean.leader.election.enable of topics.", None, CLUSTER_WIDE)
 
-    # Kafka does not have these settings. They are parsed and described in the same way as Kafka's.
+    # Kafka does not have these settings. They are parsed and described like Kafka's settings.
     odradek_advertise = STRING("listeners",
         "Addresses that the broker gives to clients if advertised.listeners is not set: listeners gives the"
         " addresses of listeners; arrival gives each client the address at which its connection arrived.",

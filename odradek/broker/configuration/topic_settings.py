@@ -77,7 +77,7 @@ BY_DURATION: Final = "by_duration:"
 
 
 class OffsetResetStrategy(NamedTuple):
-    """Allows the positions at which a share group without state can start (KIP-932, KIP-1106)."""
+    """Allows the positions at which a share group that has no state can start (KIP-932, KIP-1106)."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)

@@ -45,7 +45,7 @@ class HandlerBroker(Protocol):
     def cluster_id(self) -> str: ...
     @property
     def node_id(self) -> int:
-        """The id of the node to which the client is connected, which may be one of several nodes that share a log."""
+        """The id of the node that the client is connected to. Several nodes may share a log."""
 
     @property
     def advertised_listeners(self) -> Sequence[Listener]: ...

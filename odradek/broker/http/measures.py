@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 METRICS = "metrics"  # name under which the loop watch reports this work
 MAX_PENDING = 200  # maximum number of rows for share partitions and transactions; totals also include the omitted rows
-MAX_LAGS = 1000  # maximum number of groups for which the lag is computed
+MAX_LAGS = 1000  # maximum number of groups whose lag is computed
 SHARE = "share"
 LATE_AFTER_MS = 5 * 60 * 1000  # a transaction is late if it is this much older than transaction.max.timeout.ms
 
@@ -59,9 +59,9 @@ class RequestMeasure(NamedTuple):
     """Counters of the requests of one API version. Times are totals for all requests.
 
     local_ms     time until requests were answered or parked
-    remote_ms    time for which requests were parked
+    remote_ms    time that requests spent parked
     answered_in  number of requests by duration, see `Route`
-    throttle_ms  time for which clients were throttled after their requests because of a quota
+    throttle_ms  time that clients were throttled after their requests because of a quota
     """
 
     api: str
@@ -89,7 +89,7 @@ class ListenerMeasure(NamedTuple):
     delayed     number of connections that had to wait because of the listener's connection rate, and their total
                 waiting time in ms
     held_count  number of connections that were held and then closed because of their address's connection rate, and the
-                total time in ms for which they were held
+                total time in ms that they were held
     logins      None if the listener has no SASL
     """
 
@@ -105,7 +105,7 @@ class QuotaMeasure(NamedTuple):
     """Usage of one quota by the clients that share it.
 
     user, client_id  None if the quota does not depend on the user or client id
-    throttle_ms      total time for which connections were muted
+    throttle_ms      total time that connections were muted
     throttled        number of times that connections were muted
     """
 
@@ -121,8 +121,8 @@ class QuotaMeasure(NamedTuple):
 class PartitionMeasure(NamedTuple):
     """Metrics of one partition's log.
 
-    stable_lag  number of records between the last stable offset and the high watermark, for which read_committed
-                consumers wait
+    stable_lag  number of records between the last stable offset and the high watermark, which read_committed consumers
+                are waiting for
     records_in, bytes_in, bytes_out
                 totals since this process opened the partition; transaction markers count as records, as in Kafka
     """

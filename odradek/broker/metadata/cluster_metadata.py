@@ -267,8 +267,8 @@ class ClusterMetadata:
         return queued.answer
 
     def commit(self, records: Sequence[Message]) -> Deferred[None]:
-        """Commits records that need no decision. Returns a Deferred that resolves or fails in the same way as the
-        Deferred of `submit`."""
+        """Commits records that need no decision. Returns a Deferred that resolves or fails like the Deferred that
+        `submit` returns."""
         return self.submit(lambda image: Decision(None, tuple(records)))
 
     def hold_until(self, done: Deferred[Any] | None) -> None:
@@ -560,7 +560,7 @@ def _loading(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage
 
 
 def _check_features(image: MetadataImage, newest: str) -> None:
-    """Raises CorruptMetadata or CannotStart if a feature has a level that is not supported.
+    """Raises CorruptMetadata or CannotStart if a feature has an unsupported level.
 
     newest  the newest release of Odradek that has used the directory, or an empty string
     """

@@ -1,8 +1,8 @@
 """Decides on AlterConfigs and IncrementalAlterConfigs requests based on the metadata image, with Kafka's error codes
 and messages.
 
-A change maps the names of settings to new values. The value None removes a setting. Only settings whose value changes
-are recorded. Source: Kafka 4.3.1's responses to the requests in tests/spec.
+A change maps setting names to new values. The value None removes a setting. Only settings whose value changes are
+recorded. Source: Kafka 4.3.1's responses to the requests in tests/spec.
 """
 
 from __future__ import annotations

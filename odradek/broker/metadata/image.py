@@ -150,8 +150,8 @@ class MetadataImage:
     def controller_for_clients(self, preferred: int) -> int:
         """Returns the id of the broker that clients see as the controller, or -1 if all brokers are fenced.
 
-        As in Kafka, this may be any broker that is not fenced. If `preferred` is not fenced, the result is `preferred`.
-        Source: KRaftMetadataCache.getRandomAliveBrokerId.
+        As in Kafka, this may be any unfenced broker. If `preferred` is not fenced, the result is `preferred`. Source:
+        KRaftMetadataCache.getRandomAliveBrokerId.
         """
         alive = [broker.broker_id for broker in self.brokers.values() if not broker.is_fenced]
         return preferred if preferred in alive else next(iter(alive), -1)

@@ -21,7 +21,7 @@ from odradek.protocol.struct import Message
 
 FRAME_VERSION = 1
 
-# Maps each record type that is decoded to its module in protocol.messages. Records of all other types are ignored.
+# Maps each decoded record type to its module in protocol.messages. Records of all other types are ignored.
 DECODED: Mapping[int, str] = {
     0: "register_broker_record",
     1: "unregister_broker_record",
@@ -48,8 +48,8 @@ DECODED: Mapping[int, str] = {
 # Record types that Kafka 4.4.0 writes. The log may contain any of these types, but this broker ignores some of them.
 KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27, 29})
 
-# For each record type, pairs of a metadata.version and the record version that is written at this level and above.
-# Source: Kafka 4.3.1's table of metadata versions.
+# For each record type, pairs of a metadata.version and the record version written at this level and above. Source:
+# Kafka 4.3.1's table of metadata versions.
 VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "PartitionRecord": ((23, 2), (17, 1)),
     "PartitionChangeRecord": ((23, 2), (17, 1)),

@@ -108,7 +108,7 @@ def registration_records(
 
 
 def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> list[Message]:
-    """Builds the records that make this node the leader of every partition of which it is a replica.
+    """Builds the records that make this node the leader of every partition that has a replica on it.
 
     was_clean  False after a crash. In that case, partitions that this node already led also get a new leader epoch, so
                that consumers can detect that a power failure removed records that they had read (KIP-320)

@@ -5,8 +5,8 @@ Records between BeginTransaction and EndTransaction are applied together or not 
 newer Kafka are skipped and reported once.
 
 After a commit, the listeners are notified of the changes. If a commit has many records, they are published in slices,
-so that clients are served between slices. A new slice begins only with the creation or removal of a topic or with the
-change of a partition, so each new topic appears together with all its partitions and settings. Listeners may take
+so that clients are served between slices. A new slice begins only with the creation or removal of a topic or with a
+change to a partition, so each new topic appears together with all its partitions and settings. Listeners may take
 several turns for the partitions of a topic.
 """
 
@@ -114,8 +114,8 @@ FIRST_RECORD_TYPES: Final = frozenset({"TopicRecord", "RemoveTopicRecord", "Part
 
 
 class MetadataListener(Protocol):
-    """An object that is notified of changes after a commit, in the order of the records. A change has taken effect when
-    the listener's method returns. If the method returns steps, the change has taken effect when all steps are done."""
+    """An object that is notified of changes after a commit, in record order. A change has taken effect when the
+    listener's method returns. If the method returns steps, the change has taken effect when all steps are done."""
 
     def topic_created(self, topic: TopicImage) -> StepsOfListener: ...
 

@@ -144,15 +144,15 @@ MAX_HELD_CONNECTIONS: Final = 1_000
 
 
 class CreationRates(Protocol):
-    """Limits the rates of new connections according to the quotas of client addresses and the
-    max.connection.creation.rate settings."""
+    """Limits the rates of new connections according to client address quotas and the max.connection.creation.rate
+    settings."""
 
     def held_ms(self, address: str) -> int:
         """Counts a new connection. If its address connects too fast, returns the delay after which to close the
         connection. Returns 0 otherwise."""
 
     def waits_ms(self, listener: str) -> int:
-        """Counts an accepted connection. Returns the time to wait before serving it."""
+        """Counts an accepted connection. Returns how long to wait before serving it."""
 
 
 class NewConnection(Protocol):
@@ -202,7 +202,7 @@ class Admissions:
     def admit(self, newcomer: NewConnection) -> Admission:
         info, rates = newcomer.info, self.rates
         if rates is not None:
-            # A connection that is refused must not count towards the rate.
+            # A refused connection must not count towards the rate.
             if self._quota.is_full_for(info.client_host) or self._quota.is_backlog_full:
                 return Admission.REFUSED
             held_ms = rates.held_ms(info.client_host)

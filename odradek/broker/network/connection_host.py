@@ -73,7 +73,7 @@ class ConnectionHost(Protocol[C]):
     def admit(self, connection: C) -> Admission: ...
     def connection_closed(self, connection: C, admission: Admission, owed_bytes: int) -> None: ...
     def release_memory(self, size_bytes: int) -> None:
-        """Frees the memory of requests that have been answered."""
+        """Frees the memory of answered requests."""
 
 
 class FrameReceiver(Protocol):

@@ -1,7 +1,7 @@
 """Opens the configured listeners and reads the connection limits. Errors name the setting to correct.
 
-The setting max.connections.per.ip.overrides and the quotas of client addresses may contain host names. Resolving a name
-may block, so `connection_limits` and `addresses_of_hosts` should be called in a thread.
+The setting max.connections.per.ip.overrides and client address quotas may contain host names. Resolving a name may
+block, so `connection_limits` and `addresses_of_hosts` should be called in a thread.
 """
 
 from __future__ import annotations

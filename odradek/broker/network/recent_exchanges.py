@@ -26,8 +26,8 @@ MAX_KEPT_BYTES: Final = 16 * 1024  # maximum size of a stored request or respons
 HEAD_BYTES: Final = 8  # size of the start of a frame: API key, version, correlation id
 
 
-# A request: the id of its connection, the pace of the clock, the loop's time, the frame or its beginning, the size of
-# the frame, and whether the response may be stored.
+# A request: the id of its connection, the clock's pace, the loop's time, the frame or its beginning, the size of the
+# frame, and whether the response may be stored.
 Received: TypeAlias = "tuple[int, Pace, float, bytes, int, bool]"
 # A response: the pace, the loop's time, the response with its length field or None if it is not stored, its size, and
 # whether either side closed the connection instead of answering.
@@ -73,7 +73,7 @@ class RecentExchanges:
         self.now_s = now_s
         self.exchanges: deque[RecentExchange] = deque()
         self.stored_bytes = 0
-        self.dropped = 0  # number of the last exchange that was dropped
+        self.dropped = 0  # number of the last dropped exchange
         self.clients: dict[int, ObservedClient] = {}  # clients by the `id` of their connection's ConnectionInfo
 
     def observe(self, connection: ControlledConnection) -> ObservedClient:

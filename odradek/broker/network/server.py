@@ -148,7 +148,7 @@ class Server:
 
     @property
     def connections_made(self) -> int:
-        """The number of connections that were opened since the start."""
+        """The number of connections opened since the server was created."""
         return self._connections_made
 
     async def listen(self, bound: socket.socket) -> None:

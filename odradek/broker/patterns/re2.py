@@ -40,7 +40,7 @@ MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024
 ENTRY_BITS: Final = 1_024  # size in bits of a cache entry without its integers
 MAX_REMEMBERED_CHARS: Final = 512
 
-END: Final = 0  # position that is reached when the pattern has matched
+END: Final = 0  # position reached when the pattern has matched
 Place: TypeAlias = int  # a position, or ~n, which is negative, for jump n
 # Start and end offsets of the entire match and of each group, or -1 if the group did not match.
 Captures: TypeAlias = tuple[int, ...]

@@ -1,1 +1,1 @@
-"""Clocks, threads and deferred answers: the parts on which the rest of the broker is built."""
+"""Clocks, threads and deferred answers: the parts that the rest of the broker is built on."""

@@ -95,7 +95,7 @@ class ControlledTime:
         self._wake_ms = 0.0
         self._runs_soon = False  # whether a run is scheduled although the time is frozen
         self._moving = asyncio.Lock()
-        self.actions_run = 0  # number of actions run so far; an advance's cost is proportional to it
+        self.actions_run = 0  # total number of actions run; an advance's cost is proportional to it
 
     def _go_at(self, pace: Pace) -> None:
         """Continues with a new pace after a freeze, resume or jump."""

@@ -50,7 +50,7 @@ class ParkedRequest(Protocol):
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether the request waits for other clients or for time to pass. A broker that is stopping need not wait for
+        """Whether the request is waiting for other clients or for time to pass. A stopping broker need not wait for
         such a request."""
 
     @property

@@ -68,8 +68,7 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
 
 
 async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> None:
-    """Like `visit_in_slices`, but advances an iterator. Use it for work in which a single item may take several steps
-    to process."""
+    """Like `visit_in_slices`, but advances an iterator. Use it if a single item may take several steps to process."""
     is_over = False
     while not is_over:
         async with watch.slices:
@@ -99,11 +98,11 @@ ENTRIES_PER_SLICE: Final = 250
 ENTRIES_PER_SLICE_UNDER_LOAD: Final = 50
 # Maximum number of long requests in progress. The partial responses of more requests would take too much memory.
 MAX_LONG_REQUESTS: Final = 8
-NAMES_PER_RUN: Final = 5_000  # number of names that are sorted without a pause, which takes 2 ms
+NAMES_PER_RUN: Final = 5_000  # number of names sorted without a pause, which takes 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and finally returns the response
 # The steps, the reply, and the size of the request's frame (0 if the frame is not long).
 LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]
-# Maximum total size of the frames that are being handled. Once decoded, they take twenty times as much memory.
+# Maximum total size of the frames being handled. Once decoded, they take twenty times as much memory.
 MAX_DECODED_BYTES: Final = 2 * 1024 * 1024
 
 
@@ -174,8 +173,8 @@ def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
 
 
 class Rotation:
-    """The long requests of an event loop. In each turn, one slice of one request is run, however many requests there
-    are. The MAX_LONG_REQUESTS oldest requests take turns.
+    """The long requests of an event loop. Each turn runs one slice of one request, however many requests there are. The
+    MAX_LONG_REQUESTS oldest requests take turns.
 
     While MAX_LONG_REQUESTS requests are in progress, each turn has one additional slice, which all new requests share
     for their first entries. If that slice is used up, a new request begins in a later turn, ahead of waiting requests
@@ -202,7 +201,7 @@ class Rotation:
         """Decodes a frame, now or later, and passes the result to a handler.
 
         decode  receives a callback and calls it once with the decoded request, in this turn or a later one
-        handle  may leave work to be done in slices; the frame's memory stays reserved until that work is done
+        handle  may leave work to be done in slices; the frame's memory remains reserved until that work is done
         """
         self._undecoded.append((frame_bytes, partial(decode, partial(self._handle, frame_bytes, handle))))
         self._decode_next()

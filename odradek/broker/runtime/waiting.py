@@ -3,8 +3,8 @@
 A handler returns an unresolved `Deferred`, and the code that determines the answer resolves it. Code that needs an
 answer before it can continue is written as a coroutine, so that it reads from top to bottom. Such a coroutine does not
 need a task of the event loop: `start_coroutine` runs it up to its first wait. If the coroutine never waits, its result
-is returned immediately. If it waits, the awaited object resumes it: a `Deferred` in the turn in which it is resolved,
-an asyncio future in a later turn.
+is returned immediately. If it waits, the awaited object resumes it: a `Deferred` in the turn that resolves it, an
+asyncio future in a later turn.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class Deferred(Generic[M]):
     # Methods for the reader of the answer. There is only one reader, which is the connection or a coroutine.
 
     def __await__(self) -> Generator[Deferred[Any], None, M]:
-        """Waits for the answer in a coroutine that was started by `start_coroutine`. Raises the error passed to
-        `fail`."""
+        """Waits for the answer in a coroutine started by `start_coroutine`. Raises the error passed to `fail`."""
         if not self.is_done:
             yield self
         return self.outcome()

@@ -12,7 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
-# Maximum total size of the compressed batches that are waiting for decompression or being decompressed.
+# Maximum total size of the compressed batches waiting for decompression or being decompressed.
 MAX_OPENED_BYTES: Final = 256 * 1024 * 1024
 # An idle thread exits after this time, because a process may contain many brokers that do not need threads.
 IDLE_S: Final = 2.0
@@ -76,8 +76,8 @@ class ThreadWorkers:
     loop handles results in batches, because waking up the loop costs more than most of the follow-up work. A batch that
     takes longer than SETTLING_S is split over several turns.
 
-    `close` waits for the jobs that were submitted before it was called. Later jobs run in the caller's thread. Their
-    results are handled like those of all jobs, in the next turns of the loop.
+    `close` waits for jobs submitted before the call. Later jobs run in the caller's thread. Their results are handled
+    like those of all jobs, in the next turns of the loop.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class ThreadWorkers:
 
 
 class DecompressionWorkers:
-    """Workers that decompress batches. The total size of waiting batches is limited, because a batch stays in memory
+    """Workers that decompress batches. The total size of waiting batches is limited, because a batch remains in memory
     even after its client has disconnected, in case it is part of a Produce request with acks=0."""
 
     __slots__ = ("_held_bytes", "_max_bytes", "_workers")

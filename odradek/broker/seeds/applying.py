@@ -1,4 +1,4 @@
-"""Applies a seed to a broker that is starting, or to a running control cluster, by sending requests inside the broker.
+"""Applies a seed to a starting broker, or to a running control cluster, by sending requests inside the broker.
 
 A seed adds what is missing and does not change what exists, so it can be applied at every start:
 
@@ -93,8 +93,8 @@ COORDINATOR_NOT_READY: Final = frozenset(
 
 
 async def prepare_with_seed(broker: Broker, plan: SeedPlan) -> None:
-    """Applies the seed of a broker that is starting. Raises CannotStart if a part of the seed cannot be applied. The
-    parts applied before the error remain, and the next startup applies the rest."""
+    """Applies a starting broker's seed. Raises CannotStart if a part of the seed cannot be applied. The parts applied
+    before the error remain, and the next startup applies the rest."""
     try:
         added = await apply_seed(broker, plan)
     except (SeedError, KafkaError) as error:
@@ -104,8 +104,8 @@ async def prepare_with_seed(broker: Broker, plan: SeedPlan) -> None:
 
 
 async def apply_seed(broker: Broker, plan: SeedPlan, registry: RegistryService | None = None) -> Mapping[str, int]:
-    """Applies a seed. Returns the numbers of topics, records and other resources that were missing and have been added.
-    Raises SeedError, KafkaError or CannotStart. The parts applied before the error remain.
+    """Applies a seed. Returns the numbers of topics, records and other resources that it has added because they were
+    missing. Raises SeedError, KafkaError or CannotStart. The parts applied before the error remain.
 
     registry  the broker's schema registry, if it is already running
     """

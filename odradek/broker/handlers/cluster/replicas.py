@@ -53,7 +53,7 @@ async def alter_partition_reassignments(
     """Handles AlterPartitionReassignments (key 45), versions 0-1, which moves partitions to other brokers or cancels a
     move.
 
-    v1 lets the client forbid changes of the replication factor. Needs ALTER on the cluster. With a single broker, a
+    v1 lets the client forbid changes to the replication factor. Needs ALTER on the cluster. With a single broker, a
     reassignment either changes nothing or removes replicas on brokers that do not exist. The reassignment has finished
     by the time the response is sent.
     """

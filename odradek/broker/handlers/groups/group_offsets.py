@@ -97,7 +97,7 @@ def check_topic(
     by_id: bool,
 ) -> OffsetCommitRequestTopic | None:
     """Returns the topic with its name, its id and its existing partitions. Returns None if the topic is refused or has
-    no existing partition. Partitions that are refused are added to `refused`."""
+    no existing partition. Refused partitions are added to `refused`."""
     topic_image = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
     key = topic.topic_id if by_id else topic.name
     if by_id and topic_image is None:
@@ -144,7 +144,7 @@ def all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRe
 
 def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: bool) -> OffsetCommitResponse:
     """Merges the refusals into the response, as Kafka does. If any partition was refused, the merged response has one
-    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
+    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry in the request."""
     if not refused:
         return answered
     for topic in answered.topics:
@@ -200,7 +200,7 @@ def merged_deletion(
     refused: dict[str, OffsetDeleteResponseTopic], answered: OffsetDeleteResponse
 ) -> OffsetDeleteResponse:
     """Merges the refusals into the response, as Kafka does. If any partition was refused, the merged response has one
-    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
+    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry in the request."""
     if not refused:
         return answered
     for topic in answered.topics:

@@ -111,7 +111,7 @@ async def _answer_after_recording(
 def _response_of(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
     """Returns the response to a heartbeat whose records have been written.
 
-    If the heartbeat found that internal topics are missing, this function also starts to create them, but the response
+    If the heartbeat found that internal topics are missing, this function also starts creating them, but the response
     does not wait for their creation.
     """
     if heard.topics:

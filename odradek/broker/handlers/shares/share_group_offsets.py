@@ -293,7 +293,7 @@ async def delete_share_group_offsets(
     deleted = await wait_for_answer(
         shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, selected, now_ms))
     )
-    first: dict[bytes, KafkaError] = {}  # the first error of each topic
+    first: dict[bytes, KafkaError] = {}  # each topic's first error
     refusals = await group_state.delete_state(broker, group_id, deleted)
     for (topic_id, _), refusal in refusals.items():
         first.setdefault(topic_id, refusal)

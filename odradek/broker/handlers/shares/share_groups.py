@@ -56,8 +56,7 @@ def share_group_describe(
     """Handles ShareGroupDescribe (key 77), version 1, which returns the epochs, members and assignments of share
     groups.
 
-    Needs DESCRIBE on each group and on all topics that are assigned to its members. Source:
-    docs/spec/share-groups.md#s2-5
+    Needs DESCRIBE on each group and on all topics assigned to its members. Source: docs/spec/share-groups.md#s2-5
     """
     broker.shares.require_enabled()
     include = request.include_authorized_operations

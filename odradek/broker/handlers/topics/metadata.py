@@ -76,7 +76,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerB
 
 
 def reachable_brokers(context: RequestContext, broker: HandlerBroker) -> Iterator[tuple[BrokerImage, tuple[str, int]]]:
-    """Yields the brokers that are not fenced and have the client's listener, each with its address."""
+    """Yields the unfenced brokers that have the client's listener, each with its address."""
     for registration in broker.metadata.image.brokers.values():
         endpoint = context.connection.endpoint(registration.endpoints)
         if endpoint is not None and not registration.is_fenced:

@@ -154,7 +154,7 @@ def check_topic(
     by_id: bool,
 ) -> TxnOffsetCommitRequestTopic | None:
     """Returns the topic with its existing partitions. Returns None if the topic is refused or has no existing
-    partition. Partitions that are refused are added to `refused`.
+    partition. Refused partitions are added to `refused`.
 
     by_id  whether the request identifies topics by id. The returned topic keeps its id, so that a topic that is
            recreated in the meantime is not mistaken for the requested topic
@@ -224,7 +224,7 @@ def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
 
 def merged(refused: RefusedTopics, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
     """Merges the refusals into the response, as Kafka does. If any partition was refused, the merged response has one
-    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
+    entry for each topic, and refused topics come first. Otherwise it has one entry for each entry in the request."""
     if not refused:
         return answered
     for topic in answered.topics:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SearchedPart(Enum):
-    """The part of a record in which a string is searched for."""
+    """The part of a record to search for a string."""
 
     ANY = "any"
     KEY = "key"

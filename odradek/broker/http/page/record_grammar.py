@@ -4,7 +4,7 @@
 
 If a key or value is a string, its bytes are the string in UTF-8. If it is null or missing, it is null in the record. If
 it is any other JSON value, its bytes are the JSON text of that value. Bytes that are not text are in `key_base64` or
-`value_base64`. `headers` is an object, or a list of pairs if a name occurs twice. All functions of this module are
+`value_base64`. `headers` is an object, or a list of pairs if a name occurs twice. All functions in this module are
 pure.
 """
 

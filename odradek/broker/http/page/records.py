@@ -73,7 +73,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     `find`, `in` a string, and where it must occur: `key`, `value`, `headers` or `any` of them
     `path`       a JSONPath that selects something in the value, see `record_filter`. If the schema registry is on, the
                  string and the path may also match the decoded key or value
-    `at`         where to resume: `next` of the previous response, or `ends` for records that are appended later
+    `at`         where to resume: `next` of the previous response, or `ends` for records appended later
     """
     topic = query["topic"]
     selection = record_selection_of(query)
@@ -219,7 +219,7 @@ def invalid(words: str) -> KafkaError:
 
 def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[list[Partition], int]:
     """Returns the partitions to read: the partitions that the query names, or else all partitions of the topic. Also
-    returns the number of partitions that are omitted because of MAX_PARTITIONS."""
+    returns the number of partitions omitted because of MAX_PARTITIONS."""
     partitions = served.broker.partitions
     if query.get("partition"):
         names = query["partition"].split(",")

@@ -65,8 +65,7 @@ class TooManyReaders(Exception):
 
 
 class ReaderLimit:
-    """Limits the number of requests that read simultaneously, so that they cannot use up the HTTP port's
-    connections."""
+    """Limits the number of simultaneous reads, so that they cannot use up the HTTP port's connections."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -5,8 +5,8 @@ Unlike the actions, it needs no token as protection against requests from other 
 to another site without a preflight request (CORS), and requests whose Host or Origin does not belong to this broker are
 always refused.
 
-A GET needs the same permission as the page's view of records. A client that has logged in as a user of the broker has
-that user's rights.
+A GET needs the same permission as the page's view of records. A client that is logged in as a broker user has that
+user's rights.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class ConnectionRates:
 
     def held_ms(self, address: str, now_ms: float) -> int:
         """Counts a connection from this address and returns 0. If the address exceeds its rate, the connection is not
-        counted, and the result is the time in ms for which the connection must be held."""
+        counted, and the result is how long the connection must be held, in ms."""
         limit = self._of_address.get(address, self._of_any_address)
         if limit is None:
             return 0

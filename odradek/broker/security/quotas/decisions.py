@@ -148,7 +148,7 @@ def invalid_change(why: str) -> KafkaError:
 
 
 class MatchType(Enum):
-    """The way in which a filter component matches names. The values are those of DescribeClientQuotas."""
+    """Determines how a filter component matches names. The values are those of DescribeClientQuotas."""
 
     EXACT = 0
     DEFAULT = 1

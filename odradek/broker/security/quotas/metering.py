@@ -113,8 +113,8 @@ class SampledRate:
 
 
 class TokenBucket:
-    """A bucket of tokens that is refilled at the rate of the limit. Its capacity is the number of tokens that the limit
-    allows in the time of all windows."""
+    """A token bucket that is refilled at the limit's rate. Its capacity is the number of tokens that the limit allows
+    over all windows."""
 
     __slots__ = ("_limit", "_tokens", "_updated_ms", "_windows")
 
@@ -156,14 +156,14 @@ def round_throttle_ms(ms: float) -> int:
     return floor(min(ms, MAX_THROTTLE_MS) + 0.5)
 
 
-MAX_CACHED_CLIENTS = 10_000  # maximum number of clients for which the applicable quotas are cached
+MAX_CACHED_CLIENTS = 10_000  # maximum number of clients whose applicable quotas are cached
 FIRST_CLEARANCE = 1_000  # number of rates that triggers the first removal of idle rates
 
 
 class Usage(NamedTuple):
     """The usage of one quota, as shown by metrics.
 
-    throttle_ms  total time for which clients were throttled
+    throttle_ms  total time that clients were throttled
     throttled    number of times that clients were throttled
     """
 

@@ -99,13 +99,13 @@ class Authentication:
         self.name: str | None = None  # the user's name; None before authentication has succeeded
         self.by_token = False  # whether the user logged in with a delegation token
         self.expires_at_ms: int | None = None  # end of the session, according to the steady clock
-        self._steady_ms = 0  # time at which the current frame was received
+        self._steady_ms = 0  # time when the current frame was received
         self._offers = offers
         self._is_served = is_served
         self._mechanism = ""
         self._max_reauth_ms: int | None = None
         self._exchange: Mechanism | None = None
-        self._last_repeated_ms: int | None = None  # time at which the last re-authentication began
+        self._last_repeated_ms: int | None = None  # time when the last re-authentication began
 
     @property
     def is_repeated(self) -> bool:

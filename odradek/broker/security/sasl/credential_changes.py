@@ -47,8 +47,8 @@ Change: TypeAlias = CredentialDeletion | CredentialUpsertion
 
 
 def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) -> Steps[tuple[Altered, list[Message]]]:
-    """Decides on the changes. Returns one result per user, and the records to write. As in Kafka, a user that is named
-    more than once is refused, even if the mechanisms differ."""
+    """Decides on the changes. Returns one result per user, and the records to write. As in Kafka, a user named more
+    than once is refused, even if the mechanisms differ."""
     counts = Counter(change.user for change in changes)
     results: dict[str, KafkaError | None] = {}
     records: list[Message] = []

@@ -19,7 +19,7 @@ class TokenAccepted:
     """The client has proved its identity.
 
     name           the user's name, without "User:"
-    expires_at_ms  time at which the client's credential expires, or None if it never does
+    expires_at_ms  time when the client's credential expires, or None if it never does
     by_token       whether the client used a delegation token instead of the user's own credential
     """
 
@@ -41,8 +41,7 @@ Verdict: TypeAlias = Challenge | TokenAccepted | TokenRefused
 
 
 class Mechanism(Protocol):
-    """An exchange with one client, which ends with TokenAccepted or TokenRefused. It must not be used after it has
-    ended."""
+    """An exchange with one client, which ends with TokenAccepted or TokenRefused. It must not be used after that."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         """Checks a token. Never raises an error, whatever the token contains."""

@@ -138,7 +138,7 @@ class ScramIdentity:
     """A user that can log in.
 
     name           the user's name, without "User:"
-    expires_at_ms  time at which the session must end, or None for never
+    expires_at_ms  time when the session must end, or None for never
     by_token       whether a delegation token is used
     """
 

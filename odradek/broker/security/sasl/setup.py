@@ -68,8 +68,8 @@ def sasl_requests(
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The sources of users for the mechanisms. The users are looked up at each login, by which time the data directory
-    is open.
+    """The sources of users for the mechanisms. The users are looked up at each login, when the data directory is
+    already open.
 
     secret  the secret from which salts for unknown users are derived; a restart does not change it
     rules   the rules of the emulated release of Kafka

@@ -36,7 +36,7 @@ class KeyMaterial:
 def read_bytes(store: Store) -> bytes:
     """Reads a store's contents. Raises UnusableTls."""
     if store.inline is not None:
-        # In properties files and in settings changed by AlterConfigs, line breaks of PEM are often written as \n.
+        # In properties files and in settings changed by AlterConfigs, PEM line breaks are often written as \n.
         return store.inline.replace("\\n", "\n").encode()
     assert store.location is not None
     try:

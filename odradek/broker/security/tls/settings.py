@@ -206,7 +206,7 @@ TLS_1_3 = frozenset(
 
 
 def before_tls_1_3(suites: Sequence[str]) -> list[str]:
-    """Returns OpenSSL's names of the cipher suites for TLS 1.2. Names that are already OpenSSL's remain unchanged."""
+    """Returns OpenSSL's names for the TLS 1.2 cipher suites. Names already in OpenSSL's form remain unchanged."""
     return [_openssl_name(suite) for suite in suites if suite not in TLS_1_3]
 
 
