@@ -247,7 +247,7 @@ class Admin(ConnectedClient):
             await administration.groups.delete_group(self.requests, group_id)
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns all committed offsets of the group. The result is empty if the group does not exist."""
+        """Returns all the group's committed offsets. The result is empty if the group does not exist."""
         return await administration.groups.list_group_offsets(self.requests, group_id)
 
     async def alter_group_offsets(
@@ -358,8 +358,8 @@ class Admin(ConnectedClient):
         Use this method if the process that should decide the transaction will never return. The call returns when the
         abort is complete; a new producer can then use the id.
 
-        No external coordinator is consulted. If an external coordinator has already decided to commit, the records of
-        the transaction are lost. Raises ClientError if the broker refuses, for example with
+        No external coordinator is consulted. If an external coordinator has already decided to commit, the
+        transaction's records are lost. Raises ClientError if the broker refuses, for example with
         TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
         """
         await administration.transactions.fence_producer(self.requests, transactional_id)
@@ -402,7 +402,7 @@ class Admin(ConnectedClient):
         producer_epoch: int,
         coordinator_epoch: int | None = None,
     ) -> None:
-        """Aborts the open transaction of a producer in one partition by writing an abort marker there.
+        """Aborts a producer's open transaction in one partition by writing an abort marker there.
 
         Use it for a hanging transaction, which no coordinator will ever end. `describe_producers` returns the arguments
         to pass.

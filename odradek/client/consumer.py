@@ -45,8 +45,8 @@ class Consumer(ConnectedClient):
                 ...
                 await consumer.commit()
 
-    A consumer with a `group_id` and topics shares the partitions of these topics with the other members of the group. A
-    consumer that uses `assign` reads exactly the given partitions, without a group.
+    A consumer with a `group_id` and topics shares these topics' partitions with the other group members. A consumer
+    that uses `assign` reads exactly the given partitions, without a group.
 
     A consumer must be started before use and closed afterwards, preferably with `async with`. Rebalances happen only
     during calls that return records. Only one task at a time may use a consumer.
@@ -273,7 +273,7 @@ class Consumer(ConnectedClient):
         return self._positions.partitions
 
     def subscription(self) -> frozenset[str]:
-        """Returns the topics that were passed to `subscribe`."""
+        """Returns the topics passed to `subscribe`."""
         return self._subscription.interest.topics
 
     # Records.
@@ -314,7 +314,7 @@ class Consumer(ConnectedClient):
             try:
                 delivered = self._taker.take_more(max_records - count)
             except ClientError:
-                # Return the records that were already taken. The next call raises this error.
+                # Return the records taken so far. The next call raises this error.
                 break
         return found
 

@@ -291,10 +291,10 @@ class Producer(ConnectedClient):
         the record may still be sent.
 
         Raises RetriableError if the wait exceeds `max_block_ms`, for example because the topic does not exist. Raises
-        ClientError if the record is larger than `max_request_size`, if the name of the topic is invalid, or if the
-        partition does not exist. If a transaction is open, the call raises AbortableError instead of either error, and
-        the transaction must be aborted. Raises IllegalState if the producer has a transactional id and no transaction
-        is open.
+        ClientError if the record is larger than `max_request_size`, if the topic's name is invalid, or if the partition
+        does not exist. If a transaction is open, the call raises AbortableError instead of either error, and the
+        transaction must be aborted. Raises IllegalState if the producer has a transactional id and no transaction is
+        open.
         """
         sender = self._enter_call(Call.SEND)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
@@ -448,8 +448,8 @@ class Producer(ConnectedClient):
     ) -> None:
         """Acknowledges records from a share group as part of the transaction (KIP-1289).
 
-        A commit makes the acknowledgements final, together with the records of the transaction. An abort undoes them.
-        Until the transaction ends, the consumer does not acknowledge these records itself.
+        A commit makes the acknowledgements final, together with the transaction's records. An abort undoes them. Until
+        the transaction ends, the consumer does not acknowledge these records itself.
 
         records   records to accept, or ranges of offsets, each with ACCEPT or REJECT
         group     the `share_group_metadata()` of the consumer that has acquired the records. If you build the metadata

@@ -193,7 +193,7 @@ class ShareConsumer(ConnectedClient):
         self._fetcher = ShareFetcher(self._cluster, self._settings, on_change=self._change.set, metrics=self._metrics)
 
     def subscription(self) -> frozenset[str]:
-        """Returns the topics that were passed to `subscribe`."""
+        """Returns the topics passed to `subscribe`."""
         return self._member.topics
 
     def assignment(self) -> set[TopicPartition]:
@@ -274,7 +274,7 @@ class ShareConsumer(ConnectedClient):
             self._accept_all()
         timeout_s = (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
         ends_at = asyncio.get_running_loop().time() + timeout_s
-        self._report_outcomes(self._fetcher.take_outcomes())  # results of acknowledgements that were sent earlier
+        self._report_outcomes(self._fetcher.take_outcomes())  # results of acknowledgements sent earlier
         results: Results = {}
         failures = 0
         while True:

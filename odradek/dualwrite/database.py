@@ -32,7 +32,7 @@ READ = f"SELECT prepared_transaction_state, generation FROM {TABLE} WHERE transa
 
 
 class Cursor(Protocol):
-    """The cursor of the database driver, as returned by statements in a block."""
+    """The database driver's cursor, as returned by statements in a block."""
 
     @property
     def rowcount(self) -> int: ...
@@ -100,7 +100,7 @@ class StateRowContent:
 
 
 class StateRow(Generic[C]):
-    """The row of one transactional id. Each method receives a connection that belongs to the caller."""
+    """The row for one transactional id. Each method receives a connection that belongs to the caller."""
 
     def __init__(self, driver: Driver[C], transactional_id: str, timeout_ms: int) -> None:
         self._driver = driver

@@ -36,7 +36,7 @@ class Recovery:
 
     @property
     def messages(self) -> Fate | None:
-        """The outcome of the open transaction, or None if no transaction was open."""
+        """The open transaction's outcome, or None if no transaction was open."""
         if not self.open_state:
             return None
         return Fate.COMMITTED if self.open_state == self.stored_state else Fate.ROLLED_BACK

@@ -1,4 +1,4 @@
-"""The errors of a dual write. Any other exception that leaves a block was raised by the block itself."""
+"""The errors that a dual write can raise. Any other exception that leaves a block was raised by the block itself."""
 
 from odradek.dualwrite.recipe import Fate
 

@@ -1,4 +1,4 @@
-"""Performs single steps of the recipe. The caller follows the recipe's order."""
+"""Performs individual steps of the recipe. The caller follows the recipe's order."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -26,8 +26,8 @@ class PostgresqlDriver(Driver[PsycopgConnection]):
             connection.execute("SET synchronous_commit TO on")
 
     def begin(self, connection: PsycopgConnection) -> None:
-        """Begins a transaction at the isolation level of the connection, or else at the server's default. Every level
-        is sufficient."""
+        """Begins a transaction at the connection's isolation level, or else at the server's default. Every level is
+        sufficient."""
         level = connection.isolation_level
         words = f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}" if level is not None else "BEGIN"
         self.execute(connection, words)

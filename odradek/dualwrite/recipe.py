@@ -82,7 +82,7 @@ ROWS_IN_DOUBT = End(Fate.UNKNOWN, Fate.ROLLED_BACK, Phase.READY)
 LET_GO = End(Fate.ROLLED_BACK, Fate.OTHERS, Phase.FENCED)
 COMMITTED_FENCED = End(Fate.COMMITTED, Fate.OTHERS, Phase.FENCED)
 FENCED_IN_DOUBT = End(Fate.UNKNOWN, Fate.OTHERS, Phase.FENCED)
-RECOVERED = COMMITTED  # the transaction that was open has the same outcome on both sides
+RECOVERED = COMMITTED  # the previously open transaction has the same outcome on both sides
 
 S, R = Step, Result
 # fmt: off

@@ -63,6 +63,6 @@ def may_end_a_log(data: Buffer, rest: int) -> bool:
     if rest < HEADER_BYTES or len(data) < HEADER_BYTES:
         return True
     if not any(data[:HEADER_BYTES]):
-        return True  # zeros that were preallocated, or left behind by a crash
+        return True  # zeros that were preallocated or left behind by a crash
     header = unpack_batch_header(data)
     return header.magic == MAGIC and header.size_bytes > rest

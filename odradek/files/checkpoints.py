@@ -17,7 +17,7 @@ _META_VERSION = "1"
 
 
 class CorruptCheckpoint(Exception):
-    """The content of the file cannot have been written by Kafka or Odradek."""
+    """The file's content cannot have been written by Kafka or Odradek."""
 
 
 class MetaProperties(NamedTuple):

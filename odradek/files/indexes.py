@@ -191,8 +191,8 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """The aborted transactions of one segment, sorted by `last_offset`. They are stored in arrays, because a busy
-    segment may have many aborted transactions."""
+    """One segment's aborted transactions, sorted by `last_offset`. They are stored in arrays, because a busy segment
+    may have many aborted transactions."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_last_stable_offsets", "_producer_ids")
 

@@ -43,7 +43,7 @@ def is_as_left(left: FactsByName, name: str, data: Buffer) -> bool:
 
 
 def is_last_entry_as_left(left: FactsByName, name: str, size_bytes: int, entry: Buffer) -> bool:
-    """Like `is_as_left`, but for a time index whose last entry is all that was read."""
+    """Like `is_as_left`, but for a time index if only its last entry has been read."""
     facts = left.get(name)
     if facts is None:
         return True

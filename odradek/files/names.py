@@ -63,14 +63,14 @@ def doomed_directory(topic: str, partition: int, unique_hex: str) -> str:
 
     unique_hex  32 hexadecimal digits
 
-    As in Kafka, a long topic name is shortened to fit the maximum length of a file name.
+    As in Kafka, a long topic name is shortened to fit the maximum file name length.
     """
     ending = f"-{partition}.{unique_hex}-delete"
     return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
 
 
 def stray_directory(topic: str, partition: int, unique_hex: str) -> str:
-    """Returns Kafka's name for a directory that is set aside because it belongs to no partition. Long topic names are
+    """Returns Kafka's name for a directory set aside because it belongs to no partition. Long topic names are
     shortened, as in `doomed_directory`."""
     ending = f"-{partition}.{unique_hex}-stray"
     return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending

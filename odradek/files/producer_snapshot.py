@@ -20,7 +20,7 @@ class CorruptSnapshot(Exception):
 
 
 class SnapshotEntry(NamedTuple):
-    """The state of a producer at the offset of the snapshot. Unknown values are -1."""
+    """A producer's state at the snapshot's offset. Unknown values are -1."""
 
     producer_id: int
     producer_epoch: int

@@ -21,8 +21,8 @@ class LogFailed(KafkaError):
 
 @dataclass(slots=True)
 class AppendResult:
-    """The position of an appended batch. `log_append_time_ms` is returned to the producer; it is None if the records
-    keep their own timestamps."""
+    """An appended batch's position. `log_append_time_ms` is returned to the producer; it is None if the records keep
+    their own timestamps."""
 
     base_offset: int
     last_offset: int

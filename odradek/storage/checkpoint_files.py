@@ -52,10 +52,10 @@ class CheckpointFiles:
         self._request_count = 0
         self._written = 0
         self._put: Mapping[str, Mapping[TopicPartition, int]] = {}
-        self._deleted: dict[TopicPartition, int] = {}  # by partition, the number of the first write that omits it
+        self._deleted: dict[TopicPartition, int] = {}  # keyed by partition: the number of the first write that omits it
 
     def recovery_point(self, key: TopicPartition) -> int | None:
-        """Returns the recovery point of a partition, or None if it is unknown."""
+        """Returns a partition's recovery point, or None if it is unknown."""
         return self._recovery_points.get(key)
 
     def log_start_offset(self, key: TopicPartition) -> int:

@@ -189,7 +189,7 @@ class CleanerPass:
         key_map_bytes: int,
         throttle: Callable[[int], None] = no_throttle,
     ) -> None:
-        """Prepares a pass over the segments of a log.
+        """Prepares a pass over a log's segments.
 
         segments   segments of the log; the last one is the active segment
         throttle   called with the number of bytes read or written; may block to slow the pass down

@@ -87,8 +87,7 @@ BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of the batch
 
 @dataclass(frozen=True, slots=True)
 class LastProducerBatch:
-    """The last batch of an active producer. Compaction must keep at least its header, which holds the producer's
-    state."""
+    """An active producer's last batch. Compaction must keep at least its header, which holds the producer's state."""
 
     producer_epoch: int
     last_data_offset: int | None  # last offset of the producer's last data batch; None if its last batch was a marker

@@ -1,4 +1,4 @@
-"""Prevents background threads from changing files of a deleted partition.
+"""Prevents background threads from changing a deleted partition's files.
 
 These threads open files by name. A new partition with the same name may be created immediately after the deletion. A
 thread still working on the deleted partition would then change the new partition's files.

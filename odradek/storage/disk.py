@@ -1,4 +1,4 @@
-"""The only module of this package that opens files. The rest of the package uses `Disk`, so that tests can substitute a
+"""The only module in this package that opens files. The rest of the package uses `Disk`, so that tests can substitute a
 disk that counts, fails and loses data (tests/support/fake_disk.py).
 
 The storage package relies on these properties of a crash:
@@ -94,7 +94,7 @@ class Disk(Protocol):
         ...
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Replaces the content of the file with `data`, durably and atomically."""
+        """Replaces the file's content with `data`, durably and atomically."""
         ...
 
     def exists(self, path: str) -> bool: ...

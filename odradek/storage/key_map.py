@@ -32,10 +32,10 @@ class KeyMap:
         return len(self._latest) >= self._capacity
 
     def put(self, key: bytes, offset: int) -> None:
-        """Stores the latest offset of a key. Callers must pass ascending offsets."""
+        """Stores a key's latest offset. Callers must pass ascending offsets."""
         self._latest[key if len(key) < _HASH_BYTES else blake2b(key, digest_size=_HASH_BYTES).digest()] = offset
         self.end_offset = offset + 1
 
     def latest(self, key: bytes) -> int:
-        """Returns the latest offset of the key, or -1 if the range does not contain it."""
+        """Returns the key's latest offset, or -1 if the range does not contain it."""
         return self._latest.get(key if len(key) < _HASH_BYTES else blake2b(key, digest_size=_HASH_BYTES).digest(), -1)

@@ -12,7 +12,7 @@ _START: Final = itemgetter(1)
 
 
 class LeaderEpochs:
-    """The leader epochs of one log with their first offsets, both in ascending order."""
+    """One log's leader epochs with their first offsets, both in ascending order."""
 
     __slots__ = ("_entries", "is_dirty")
 

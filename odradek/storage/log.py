@@ -40,8 +40,8 @@ def no_jitter(limit_ms: int) -> int:
 
 
 class Log:
-    """The log of one partition. Its `reader` reads from `log_start_offset` up to `high_watermark`. If nothing can be
-    appended any more, `offline_reason` explains why."""
+    """The log of one partition. Its `reader` reads from `log_start_offset` up to `high_watermark`. If nothing more can
+    be appended, `offline_reason` explains why."""
 
     def __init__(
         self,
@@ -420,8 +420,8 @@ class Log:
         )
 
     def _relied_on_from(self, producer_ids: Container[int]) -> int | None:
-        """Returns the start of the earliest open transaction of any of these producers, or None if they have no open
-        transaction."""
+        """Returns the start of the earliest transaction that any of these producers has open, or None if they have no
+        open transaction."""
         return next((at for at, each in self._producers.states.ongoing.items() if each in producer_ids), None)
 
     def replace_segments(self, replacement: SegmentReplacement) -> bool:

@@ -1,4 +1,4 @@
-"""The settings of one log. Names are Kafka's topic properties with `_` instead of `.`, and the defaults are Kafka's."""
+"""Settings for one log. Names are Kafka's topic properties with `_` instead of `.`, and the defaults are Kafka's."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one log. None means "no limit", like Kafka's -1."""
+    """Settings for one log. None means "no limit", like Kafka's -1."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * DAY_MS

@@ -112,7 +112,7 @@ class LogDirectory:
         self._topic_ids: dict[TopicPartition, bytes] = {}  # the topic ids stored in the partitions' directories
         self._copied_states: dict[TopicPartition, CopiedLogState] = {}
         self._prepared: NewDirectories | None = None
-        # The new path of the directory of each deleted partition, if the directory is not renamed yet.
+        # The new path of each deleted partition's directory, if the directory has not been renamed yet.
         self._not_renamed: dict[TopicPartition, str] = {}
 
     @classmethod
@@ -165,8 +165,8 @@ class LogDirectory:
     def _record_release(self, own: Releases) -> None:
         """Records that this release uses the directory, before writing anything that only this release may understand.
 
-        Must be called after the mark of a clean shutdown is durably removed. If a crash left the mark behind, the next
-        start would compare the file with the manifest and find that it has changed.
+        Must be called after the mark of a clean shutdown has been durably removed. If a crash left the mark behind, the
+        next start would compare the file with the manifest and find that it has changed.
         """
         file = f"{self.path}/{META_PROPERTIES}"
         data = self._disk.read_bytes(file)

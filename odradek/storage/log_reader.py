@@ -30,7 +30,7 @@ class ReadResult:
     size_bytes  total size of all chunks
     end_offset  an offset above every record in `chunks`. As in Kafka, it may be higher than necessary, and
                 `aborted_transactions` must list everything below it
-    in_file     position of the bytes in the file, for callers that can send from files; `chunks` is then empty
+    in_file     the bytes' position in the file, for callers that can send from files; `chunks` is then empty
     """
 
     chunks: list[Buffer]
@@ -233,7 +233,7 @@ class LogBounds(Protocol):
 
 
 class LastBounds(NamedTuple):
-    """The last bounds of a log that is closed."""
+    """A closed log's last bounds."""
 
     log_start_offset: int
     high_watermark: int

@@ -1,4 +1,4 @@
-"""The initial state of a log. It is found by recovery, copied from another log together with the files, or empty."""
+"""A log's initial state. It is found by recovery, copied from another log together with the files, or empty."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class CopiedLogState:
     def state_in(
         self, disk: Disk, directory: str, recovery_point: int | None, config: LogConfig, *, now_ms: int
     ) -> LogState | None:
-        """Returns the state of the copied log, which is equal to the state after a recovery. Returns None if recovery
-        must read the files, for example because there are additional files.
+        """Returns the state of the copied log, which equals the state after a recovery. Returns None if recovery must
+        read the files, for example because there are additional files.
 
         recovery_point   the recovery point in the copied checkpoint
         raises           OSError

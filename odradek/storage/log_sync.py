@@ -1,4 +1,4 @@
-"""Makes the writes of a log durable in a thread, without blocking the loop.
+"""Makes a log's writes durable in a thread, without blocking the loop.
 
 ticket = log.start_sync()   loop: captures the files to sync
 ticket.run()                thread: index files, snapshots, fdatasync; never raises
@@ -129,7 +129,7 @@ def _sync_all(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> None
 
 
 class UnsyncedFiles:
-    """The files of a log that are not durable yet. The data of the active segment is not included."""
+    """The log's files that are not durable yet, except for the active segment's data."""
 
     __slots__ = ("directory_is_new", "names_changed", "rolled", "snapshots")
 

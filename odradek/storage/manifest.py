@@ -55,7 +55,7 @@ class ManifestMaker:
         self.directories["."] = self._facts(((name, f"{self._path}/{name}") for name in names), NO_FACTS)
 
     def add_log(self, directory: str, segments: Iterable[Segment], noted: FactsByName) -> None:
-        """Adds the files of a closed log.
+        """Adds a closed log's files.
 
         noted  facts about files that this log has written, or that have not changed since the previous shutdown
         """

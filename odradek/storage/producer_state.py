@@ -1,4 +1,4 @@
-"""Tracks the producer state of a partition: epochs, the last five batches of each producer, and open transactions.
+"""Tracks a partition's producer state: epochs, the last five batches of each producer, and open transactions.
 
 This module does no I/O: the log writes the batches. Entries are immutable and are only replaced, so a batch that could
 not be written is undone by restoring the old entry, and a snapshot is a copy of the table. Source:
@@ -24,7 +24,7 @@ WINDOW_BATCHES: Final = 5  # maximum number of batches in flight, any of which a
 
 
 class Origin(Enum):
-    """The writer of a batch, which determines how the batch is checked."""
+    """A batch's writer, which determines how the batch is checked."""
 
     CLIENT = "client"  # Produce request: sequences are checked, and duplicates detected
     COORDINATOR = "coordinator"  # offsets and markers that the broker writes: only epochs are checked
@@ -84,7 +84,7 @@ class ProducerEntry:
         )
 
     def to_snapshot(self) -> SnapshotEntry:
-        """Returns the snapshot entry of the producer. It contains only the producer's newest batch."""
+        """Returns the producer's snapshot entry. It contains only the producer's newest batch."""
         batch = self.batches[-1] if self.batches else None
         return SnapshotEntry(
             self.producer_id,
@@ -472,7 +472,7 @@ class LogProducers:
         self._verifications.roll_back()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets producers and verifications that have reached this age. Returns the ids of the producers."""
+        """Forgets producers and verifications that have reached this age. Returns the producers' ids."""
         self._verifications.expire(now_ms, expiration_ms)
         return self.states.expire(now_ms, expiration_ms)
 

@@ -91,7 +91,7 @@ def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int 
 
 
 def load_log(disk: Disk, directory: str, checkpointed: CheckpointFacts, config: LogConfig, *, now_ms: int) -> LogState:
-    """Returns the state of a log. Raises CorruptLog (with the name of the damaged file), RefusedLog or OSError."""
+    """Returns a log's state. Raises CorruptLog (with the name of the damaged file), RefusedLog or OSError."""
     if checkpointed.copied_state is not None:
         state = checkpointed.copied_state.state_in(disk, directory, checkpointed.recovery_point, config, now_ms=now_ms)
         if state is not None:

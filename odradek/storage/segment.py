@@ -1,4 +1,4 @@
-"""The segments of a log. A segment holds a range of the log's offsets in one `.log` file, with its indexes.
+"""A log's segments. A segment holds a range of the log's offsets in one `.log` file, with its indexes.
 
 The indexes of the active segment are in memory; their files are written when the segment stops being active, and at a
 clean shutdown. After a crash they are rebuilt from the log, for every segment that is not entirely below the recovery
@@ -199,8 +199,8 @@ class Segment:
         return index
 
     def _as_left(self, suffix: str) -> bytes:
-        """Returns the content of an index file. Raises CorruptIndex if the file has changed since the clean shutdown,
-        and FileNotFoundError if it does not exist."""
+        """Returns an index file's content. Raises CorruptIndex if the file has changed since the clean shutdown, and
+        FileNotFoundError if it does not exist."""
         data = self._disk.read_bytes(self.path(suffix))
         if not is_as_left(self._left, offset_file(self.base_offset, suffix), data):
             raise CorruptIndex("it has changed since the clean stop")

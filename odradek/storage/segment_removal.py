@@ -198,8 +198,8 @@ class SegmentReplacement:
             removal.unlink()
 
     def _rename(self, segment: Segment, file_suffix: str) -> None:
-        """Renames the files of a segment, the log file last. As long as the log file has its old suffix, a restart
-        treats the renaming as unfinished."""
+        """Renames a segment's files, the log file last. As long as the log file has its old suffix, a restart treats
+        the renaming as unfinished."""
         paths = sorted(segment.existing_files(), key=lambda path: path == segment.path(LOG))
         old_suffix = segment.file_suffix
         for path in paths:

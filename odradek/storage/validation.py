@@ -91,7 +91,7 @@ class RefusedRecords(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """The topic's settings for batches that are produced to one of its partitions."""
+    """The topic's settings for batches produced to one of its partitions."""
 
     topic_partition: str  # name in error messages, such as "orders-0"
     max_message_bytes: int

@@ -1,5 +1,5 @@
-"""Keeps the verification guards of one partition. A guard belongs to a producer whose transaction is being verified
-with the transaction coordinator.
+"""Keeps one partition's verification guards. A guard belongs to a producer whose transaction is being verified with the
+transaction coordinator.
 
 A transactional batch may be written while its transaction is open in this partition, or with the guard of a
 verification that the coordinator has confirmed. A marker invalidates the guard, because the confirmed transaction may
@@ -92,8 +92,8 @@ class Verifications:
         self._removed.clear()
 
     def roll_back(self) -> None:
-        """Undoes the changes since the last `accept`, because the batches were not written. A verification that was
-        started in the meantime is kept."""
+        """Undoes the changes since the last `accept`, because the batches were not written. A verification started
+        since then is kept."""
         for producer_id, removed in reversed(self._removed):
             self._by_producer.setdefault(producer_id, removed)
         self._removed.clear()

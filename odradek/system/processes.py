@@ -74,7 +74,7 @@ def _on_stop_by_a_socket(loop: asyncio.AbstractEventLoop, action: Callable[[sign
 
 
 def milliseconds_since_start() -> int:
-    """Returns the age of this process in milliseconds, with the precision of the kernel's clock tick (usually 10 ms).
+    """Returns this process's age in milliseconds, with the precision of the kernel's clock tick (usually 10 ms).
     Without /proc, returns the time since this module was imported."""
     if sys.platform == "linux":
         try:

@@ -3,8 +3,8 @@ makes decisions: it uses no clock, opens no files and never waits.
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
-A loaded core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision
-that is kept only in memory, once the decision's records are in the log: the markers that still have to be written, the
+A loaded core changes in exactly two ways. `replay` applies a log record. `settle` applies the part of a decision that
+is kept only in memory, once the decision's records are in the log: the markers that still have to be written, the
 requests waiting for the end of a transaction, the transactions that are complete but not yet recorded as such, and the
 producer id of a transactional id that has no record. A request method only makes a decision. Its caller appends
 `Outcome.records`, replays them and calls `settle`. If the entire request is refused, the method raises `KafkaError`. In
@@ -264,8 +264,8 @@ class TransactionCore:
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, requested_version: int, inputs: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
-        """Decides the end of a transaction; see `requests.end_txn`. The request that `token` represents is answered
-        when all markers have been written, or as soon as a marker is reported as refused or still pending."""
+        """Decides how a transaction ends; see `requests.end_txn`. The request that `token` represents is answered when
+        all markers have been written, or as soon as a marker is reported as refused or still pending."""
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, requested_version, inputs)
         if decided is PRODUCER_ID_NEEDED:
@@ -325,10 +325,9 @@ class TransactionCore:
         retry_ms: int | None,
         remaining: frozenset[TopicPartition] | None = None,
     ) -> Outcome[R]:
-        """Answers the request that is waiting for the end of the transaction, even though some partitions still need a
-        marker.
+        """Answers the request waiting for the transaction to end, even though some partitions still need a marker.
 
-        response   the response of the current turn
+        response   the response to send in the current turn
         retry_ms   delay before markers are sent again; None if no marker has to be sent again
         remaining  the partitions that still need a marker; None if they have not changed
         """
@@ -361,8 +360,8 @@ class TransactionCore:
     def abort_overdue(
         self, transactional_id: str, producer_id: int, producer_epoch: int, inputs: DecisionInputs
     ) -> Outcome[OverdueFate]:
-        """Aborts a transaction as if it had timed out. Called when the locks on share-group records that the
-        transaction acknowledges have expired.
+        """Aborts a transaction as if it had timed out. Called when the transaction acknowledges share-group records
+        whose locks have expired.
 
         producer_epoch  the producer epoch in the transaction's records
         """
@@ -458,7 +457,7 @@ class TransactionCore:
         return Counter(txn.state for txn in self.entries())
 
     def txn(self, transactional_id: str) -> Txn | None:
-        """Returns the current entry of a transactional id, whether or not it is recorded."""
+        """Returns a transactional id's current entry, whether or not the entry has been recorded."""
         return self._completed.get(transactional_id) or self._txns.get(transactional_id)
 
     # Private methods.

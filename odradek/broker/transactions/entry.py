@@ -1,5 +1,5 @@
-"""The transaction coordinator's entry for one transactional id, and the transitions between entries. The record of a
-transactional id contains the entry.
+"""The transaction coordinator's entry for one transactional id, and the transitions between entries. A transactional
+id's record contains its entry.
 
 A transition returns the new entry to record, including its epochs. `transaction_version` is the cluster's finalised
 level. At level 0 a record has no field for the version of a step, so every step is recorded as version 0. When a
@@ -147,7 +147,7 @@ def is_exhausted(producer_epoch: int | None) -> bool:
 
 
 class ProducerIdNeeded(Enum):
-    """The result of a step that needs `DecisionInputs.new_producer_id` if the caller has not provided one."""
+    """The result of a step that needs `DecisionInputs.new_producer_id` if the caller has not provided it."""
 
     PRODUCER_ID_NEEDED = auto()
 

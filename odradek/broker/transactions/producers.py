@@ -54,7 +54,7 @@ class Seals:
         self.by_producer[txn.client_pair[0]] = txn
 
     def remove(self, txn: Txn) -> None:
-        """Removes the seal of a transaction that is complete or has a newer record."""
+        """Removes a transaction's seal once the transaction is complete or has a newer record."""
         self.by_producer.pop(txn.producer_id, None)
         self.by_producer.pop(txn.client_pair[0], None)
 
@@ -73,8 +73,8 @@ class TwoPhaseProducers:
     """The producer ids that use Enable2Pc. Their acknowledged writes must survive a power failure.
 
     The cores of the transaction coordinator add the ids when they replay their records. Partitions look up the producer
-    id of every transactional batch, because a leader does not look up the transactional id of an open transaction.
-    While some transactional ids are not loaded, every producer is treated as a two-phase producer.
+    id of every transactional batch, because a leader does not look up an open transaction's transactional id. While
+    some transactional ids are not loaded, every producer is treated as a two-phase producer.
     """
 
     __slots__ = ("are_all_known", "ids")

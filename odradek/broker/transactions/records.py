@@ -73,10 +73,10 @@ def _key(transactional_id: str) -> bytes:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
-    """Decodes a record. Returns None for a key of a later version, because Kafka also ignores such records.
+    """Decodes a record. Returns None for a key with a later version, because Kafka also ignores such records.
 
     Raises MalformedMessage for other unexpected contents, including a value of a later version. Kafka ignores a value
-    of a later version, and would then use an older record of the same id as the current state.
+    with a later version and would then use an older record for the same id as the current state.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("the key of a record in __transaction_state has no version")

@@ -2,9 +2,9 @@
 
 InitProducerId assigns a producer id and epoch to the owner. AddPartitionsToTxn, AddOffsetsToTxn and requests from
 partition leaders add or verify partitions. EndTxn commits or aborts a transaction, and its decision is final.
-DescribeTransactions and ListTransactions return entries. Apart from the refusals by `check_request`, every refusal
-comes from a cell of a grid in `tables`. Refusals are raised as KafkaError. Source: docs/spec/transactions.md#s2-2 to
-#s2-5, #s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
+DescribeTransactions and ListTransactions return entries. Except for refusals by `check_request`, every refusal comes
+from a grid cell in `tables`. Refusals are raised as KafkaError. Source: docs/spec/transactions.md#s2-2 to #s2-5,
+#s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _accept(verdict: Cell) -> None:
 def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
     known_id, known_epoch = txn.client_pair
-    may_be_retry = version == 2 and not txn.is_kept  # a request of an earlier owner is not a retry
+    may_be_retry = version == 2 and not txn.is_kept  # a request from an earlier owner is not a retry
     if producer_id != known_id:
         was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch) and known_epoch == 0
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID

@@ -13,7 +13,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class TxnState(Enum):
-    """The state of a transaction. The values are bytes on disk, but DEAD and PREPARE_EPOCH_FENCE are never stored.
+    """A transaction's state. The values are bytes on disk, but DEAD and PREPARE_EPOCH_FENCE are never stored.
 
     In Kafka an entry is in DEAD or PREPARE_EPOCH_FENCE while its next record is being written. In this broker a
     decision and its write happen in the same turn, so no request ever finds an entry in these states.
@@ -49,7 +49,7 @@ EXPIRABLE: Final = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 
 
 class KeptTransaction(Enum):
-    """The state of a kept transaction. On disk the transaction is ONGOING, but its new owner may only end it.
+    """A kept transaction's state. On disk the transaction is ONGOING, but its new owner may only end it.
 
     InitProducerId with KeepPreparedTxn has given the owner its own producer id and epoch (KIP-939). Requests are
     compared with the owner's producer id and epoch, so each grid has a row for this state.
@@ -202,7 +202,7 @@ END_TXN_ABORT_TV0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_
     S.COMPLETE_ABORT:  (AGAIN,   FENCED, UNMAPPED),
 })
 
-# TV2: every end of a transaction bumps the epoch, and RETRY is the epoch before the bump.
+# TV2: ending a transaction always bumps the epoch, and RETRY is the epoch before the bump.
 END_TXN_COMMIT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (INVALID, FENCED, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT,  FENCED, FENCED, UNMAPPED),

@@ -27,7 +27,7 @@ Response = object
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """The settings on which decisions depend. Each field is named after the Kafka property, with underscores instead of
+    """The settings that decisions depend on. Each field is named after the Kafka property, with underscores instead of
     dots."""
 
     transaction_max_timeout_ms: int = 900_000
@@ -35,7 +35,7 @@ class TransactionConfig:
     # Prefixes of transactional ids, each with the expiration time in milliseconds that replaces the default.
     transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()
     transaction_two_phase_commit_enable: bool = False
-    # The longest time that a completion record waits for another record of its transactional id. Kafka has no such
+    # The longest time that a completion record waits for another record with its transactional id. Kafka has no such
     # setting.
     completion_delay_ms: int = 0
 
@@ -87,8 +87,8 @@ class PendingMarkers:
 
 @dataclass(slots=True)
 class Reply:
-    """The response to the request that the token represents. The response is sent once the records of the decision
-    are durable. Groups have their own `Reply` class, which is frozen and holds only responses to JoinGroup and
+    """The response to the request that the token represents. The response is sent once the decision's records are
+    durable. Groups have their own `Reply` class, which is frozen and holds only responses to JoinGroup and
     SyncGroup."""
 
     token: Token

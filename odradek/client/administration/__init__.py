@@ -1,4 +1,4 @@
-"""The implementation of the methods of `Admin`, with one module for each kind of resource.
+"""Implements the methods of `Admin`, with one module for each kind of resource.
 
 Each module is imported when it is first used as an attribute of this package: `administration.groups.list_groups`.
 """

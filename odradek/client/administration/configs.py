@@ -64,7 +64,7 @@ SOURCES = {
     7: "CLIENT_METRICS_CONFIG",
     8: "GROUP_CONFIG",
 }
-DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # sources of values that were not set at run time
+DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # sources of values not set at run time
 CONFIGS_OF_BROKERS = frozenset({ConfigType.BROKER, ConfigType.BROKER_LOGGER})
 
 

@@ -84,7 +84,7 @@ async def list_transactions(
     longer_than_ms: int | None = None,
     transactional_id_pattern: str | None = None,
 ) -> list[TransactionListing]:
-    """Lists the transactional ids of all brokers, sorted by id. See `Admin.list_transactions`."""
+    """Lists the transactional ids from all brokers, sorted by id. See `Admin.list_transactions`."""
     request = ListTransactionsRequest(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),
@@ -169,7 +169,7 @@ def _description(state: TransactionState, node_id: int) -> TransactionDescriptio
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer as reported by the leader of a partition.
+    """A producer as reported by a partition's leader.
 
     last_sequence             sequence of its last batch in the partition; -1 for a transaction marker
     last_timestamp_ms         time of its last batch in the partition, in ms since 1970

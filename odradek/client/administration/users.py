@@ -187,7 +187,7 @@ def _deleted_acl(each: DeleteAclsMatchingAcl) -> Acl:
     )
 
 
-EXACT, DEFAULT = 0, 1  # match types of a component in a quota filter
+EXACT, DEFAULT = 0, 1  # match types for a component of a quota filter
 
 QuotaEntity = Mapping[str, str | None]
 """The entity of a quota: a name for each entity type (`user`, `client-id` or `ip`). The name None means the default
@@ -196,7 +196,7 @@ entity of the type."""
 
 @dataclass(frozen=True, slots=True)
 class ClientQuota:
-    """The quotas of an entity. `limits` maps names to values, as in `{"producer_byte_rate": 1048576.0}`."""
+    """An entity's quotas. `limits` maps names to values, as in `{"producer_byte_rate": 1048576.0}`."""
 
     entity: QuotaEntity
     limits: Mapping[str, float]
@@ -222,7 +222,7 @@ async def describe_quotas(requests: AdminRequests, entity: QuotaEntity, *, stric
 
 
 async def alter_quotas(requests: AdminRequests, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
-    """Sets and removes limits of an entity. A value of None removes the limit. All other limits keep their values."""
+    """Sets and removes an entity's limits. A value of None removes the limit. All other limits keep their values."""
     entry = EntryData(
         entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=[

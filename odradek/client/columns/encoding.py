@@ -219,7 +219,7 @@ def _between(pieces: list[pa.Array | pa.Scalar], first: int, until: int) -> list
 
 
 def _encoded_headers(headers: pa.Array) -> pa.Array:
-    """Builds the bytes after each value: the number of headers, followed by each header with the sizes of its key and
+    """Builds the bytes after each value: the number of headers, followed by each header, with the sizes of its key and
     value."""
     if isinstance(headers, pa.ChunkedArray):
         headers = headers.combine_chunks()

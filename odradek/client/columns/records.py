@@ -259,7 +259,7 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
 
 def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
     """Returns the start of the record after each record that starts at one of the positions `here`, and a number that
-    is negative if any of these records has a negative length."""
+    is negative if any of these records have a negative length."""
     first = source[here]
     size = first.astype(np.int64)
     longer = first >= 0x80
@@ -297,8 +297,8 @@ def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int)
     """Returns the starts of the `count` records in data[start:end]. Raises MalformedMessage if the records do not fill
     this range exactly.
 
-    The records of a producer tend to have the same size. After some records have been read one by one, all following
-    records with the same length are found in one step.
+    A producer's records tend to have the same size. After some records have been read one by one, all following records
+    with the same length are found in one step.
     """
     found: list[Int64s] = []
     at, left = start, count

@@ -1,4 +1,4 @@
-"""The errors of the client, grouped by the reaction that they require.
+"""The client's errors, grouped by how to react to them.
 
 | exception | what to do | |---|---| | `RetriableError` | repeat the call: the failure may be temporary | |
 `AbortableError` | abort the transaction, then continue with the same producer | | `FatalError` | close this producer;
@@ -136,7 +136,7 @@ def code_of(error_code: int) -> ErrorCode:
 
 
 def refusal(code: ErrorCode, what: str, message: str | None = None) -> ClientError:
-    """Returns the exception for an error code of a request that is not part of a transaction. `what` names the
+    """Returns the exception for an error code in the response to a request outside transactions. `what` names the
     operation or its object."""
     text = f"{what}: {code.name}{f' ({message})' if message else ''}"
     if code in RETRIABLE:

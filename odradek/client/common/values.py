@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """The position of a written record.
+    """A written record's position.
 
     `offset` is None if the broker did not return it: with `acks=0`, or if the batch was a duplicate whose offset the
     broker no longer had. `timestamp_ms` is the broker's time in topics with LogAppendTime.
@@ -52,7 +52,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class ShareRecord(NamedTuple):
-    """A record that was delivered through a share group. `delivery_count` is 1 on the first delivery."""
+    """A record delivered through a share group. `delivery_count` is 1 on the first delivery."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class ShareRecord(NamedTuple):
 
 
 class AcknowledgeType(Enum):
-    """The result of processing a record of a share group. The values are protocol codes."""
+    """The result of processing a record from a share group. The values are protocol codes."""
 
     ACCEPT = 1  # processed
     RELEASE = 2  # deliver the record again, to any member
@@ -93,7 +93,7 @@ class OffsetAndMetadata(NamedTuple):
 class ConsumerGroupMetadata:
     """Identifies the member that commits offsets.
 
-    If the generation and the member id are given, the broker refuses a commit by a member that was removed from the
+    If the generation and the member id are given, the broker refuses a commit from a member that was removed from the
     group. If only the group id is given, the broker cannot check this.
     """
 
@@ -149,8 +149,8 @@ class PreparedTxnState:
     """Identifies one transaction permanently: with transaction.version 2, no two transactions have the same producer id
     and epoch.
 
-    `str(state)` is "producerId:epoch", as in Kafka's Java client, and has at most 25 characters. A state that is
-    created without arguments identifies no transaction, and its string is empty.
+    `str(state)` is "producerId:epoch", as in Kafka's Java client, and has at most 25 characters. A state created
+    without arguments identifies no transaction, and its string is empty.
     """
 
     producer_id: int = NO_PRODUCER_ID

@@ -23,7 +23,7 @@ from odradek.protocol.messages.consumer_protocol_subscription import TopicPartit
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """The subscription of a member that joins.
+    """The subscription of a joining member.
 
     owned           partitions that the member has not given up; empty with an eager assignor
     generation_id   generation in which the member received these partitions; -1 if not reported
@@ -189,7 +189,7 @@ def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """Parses the assignment of a member. Empty bytes mean no partitions. Raises MalformedMessage."""
+    """Parses a member's assignment. Empty bytes mean no partitions. Raises MalformedMessage."""
     if not assignment:
         return []
     version = min(_version(assignment), ConsumerProtocolAssignment.MAX_VERSION)

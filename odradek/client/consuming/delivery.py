@@ -65,7 +65,7 @@ class RecordTaker:
     def __init__(
         self, positions: Positions, delivery: Delivery, fetcher: Fetcher, on_returned: Callable[[str, int], None]
     ) -> None:
-        """`on_returned` is called with the topic and the number of records that were taken."""
+        """`on_returned` is called with the topic and the number of records taken."""
         self._on_returned = on_returned
         self._positions = positions
         self._delivery = delivery

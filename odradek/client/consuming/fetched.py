@@ -1,8 +1,8 @@
 """Decodes the records that one Fetch returned for one partition, in portions, leaving out aborted transactions.
 
-Every record that a consumer returns passes through this module, so it is optimised for speed. The records of a topic
-tend to have the same layout. A run of records with the same layout is read column by column: all values at once, then
-all keys at once (0.2 µs for a record of 100 bytes). Other records are read one by one (1 µs).
+Every record that a consumer returns passes through this module, so it is optimised for speed. A topic's records tend to
+have the same layout. A run of records with the same layout is read column by column: all values at once, then all keys
+at once (0.2 µs for a record of 100 bytes). Other records are read one by one (1 µs).
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ class FetchedRecords:
         return delivered
 
     def _open(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
-        """Returns the records of a batch that are visible to the application. Skips records before `next_offset`."""
+        """Returns a batch's records that are visible to the application. Skips records before `next_offset`."""
         if header.next_offset <= self.next_offset:
             self._is_hidden(position, header)
             return []

@@ -231,7 +231,7 @@ class Fetcher:
         return stale, brought_any
 
     def _note_bounds(self, assigned: AssignedPartition, data: PartitionData) -> None:
-        """Stores the bounds of the log for the metrics. Ignores -1, which an error response contains in place of the
+        """Stores the log's bounds for the metrics. Ignores -1, which an error response contains in place of the
         bounds."""
         is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
         end_offset = data.last_stable_offset if is_committed_only else data.high_watermark

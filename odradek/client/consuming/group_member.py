@@ -1,6 +1,6 @@
 """A member of a classic group. It joins, receives its assignment, and sends heartbeats in the background.
 
-`Membership` chooses the member's reaction to each error code of the coordinator. Kafka's own consumers react in the
+`Membership` chooses the member's reaction to each of the coordinator's error codes. Kafka's own consumers react in the
 same way (KIP-62, KIP-394, KIP-345).
 """
 
@@ -326,8 +326,8 @@ class GroupMember:
             raise ClientError(f"the assignment of the group {settings.group_id!r} cannot be read: {error}") from None
 
     def _is_accepted(self, request: GroupRequest, error_code: int) -> bool:
-        """Applies the error code of a response. Returns True if the request succeeded, and False if the member must
-        rejoin now.
+        """Applies a response's error code. Returns True if the request succeeded, and False if the member must rejoin
+        now.
 
         Raises RetriableError if the request must be retried after a pause, and ClientError for a permanent refusal.
         """

@@ -1,5 +1,5 @@
-"""The group settings of a consumer, and `Handover`, which adds and removes the consumer's partitions when its
-assignment changes."""
+"""A consumer's group settings, and `Handover`, which adds and removes the consumer's partitions when its assignment
+changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """The subscription of a member: topic names, an RE2 pattern for topic names, or both."""
+    """A member's subscription: topic names, an RE2 pattern for topic names, or both."""
 
     topics: frozenset[str] = frozenset()
     regex: str | None = None

@@ -55,7 +55,7 @@ class Stage(Enum):
 
     NEEDS_COMMITTED_OFFSET = auto()  # request the group's committed offset
     NEEDS_RESET = auto()  # look the position up with ListOffsets
-    NEEDS_VALIDATION = auto()  # compare the position with the log of the new leader
+    NEEDS_VALIDATION = auto()  # compare the position with the new leader's log
     READY = auto()
 
 
@@ -81,7 +81,7 @@ class AssignedPartition:
 
     @property
     def fetch_offset(self) -> int:
-        """The offset for the next Fetch. It follows the records that are already buffered."""
+        """The offset for the next Fetch. It comes after the records that are already buffered."""
         return self.fetched[-1].end_offset if self.fetched else self.offset
 
     @property
@@ -100,8 +100,8 @@ class AssignedPartition:
         self.fetched.clear()
 
     def apply_leader_epoch(self, leader_epoch: int | None) -> None:
-        """Applies the leader epoch from the latest metadata. If the epoch of the position is unknown, the position is
-        not validated."""
+        """Applies the leader epoch from the latest metadata. If the position's epoch is unknown, the position is not
+        validated."""
         if self.stage is not Stage.READY or leader_epoch is None or leader_epoch == self.validated_epoch:
             return
         self.replica = None
@@ -139,7 +139,7 @@ class AssignedPartition:
 
 
 class Positions:
-    """The states of all partitions of a consumer."""
+    """The states of all of a consumer's partitions."""
 
     def __init__(self, auto_offset_reset: OffsetReset) -> None:
         self._reset = auto_offset_reset
@@ -170,7 +170,7 @@ class Positions:
         self._turn = deque(self._assigned)
 
     def get(self, partition: TopicPartition) -> AssignedPartition:
-        """Returns the state of a partition. Raises IllegalState if it is not assigned."""
+        """Returns a partition's state. Raises IllegalState if it is not assigned."""
         try:
             return self._assigned[partition]
         except KeyError:
@@ -257,8 +257,8 @@ class Positions:
         return any(each.fetched_bytes >= max_partition_bytes and not each.is_paused for each in self._assigned.values())
 
     def error(self) -> ClientError | None:
-        """Returns the error of a partition for the application, if any. Each error is returned once; afterwards the
-        failed operation is retried."""
+        """Returns a partition's error for the application, if any. Each error is returned once; afterwards the failed
+        operation is retried."""
         for each in self._assigned.values():
             if each.error is not None:
                 error, each.error = each.error, None

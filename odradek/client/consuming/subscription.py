@@ -23,7 +23,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class Subscription:
-    """The subscription of one consumer. It has a group member from the first `subscribe` until `leave`."""
+    """One consumer's subscription. It has a group member from the first `subscribe` until `leave`."""
 
     def __init__(
         self,

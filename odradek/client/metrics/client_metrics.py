@@ -29,9 +29,9 @@ class NodeMeter:
     __slots__ = ("_apis", "_clock", "closed_connections", "group", "latency_ms", "received_bytes", "sent_bytes")
 
     def __init__(self, group: MetricGroup, apis: Mapping[int, ApiSensors], closed: Sensor) -> None:
-        """Creates the sensors of one address in `group`.
+        """Creates the sensors for one address in `group`.
 
-        apis     sensors by API key, for the APIs that are measured separately
+        apis     sensors by API key, for the APIs measured separately
         closed   counts connections that were closed or lost
         """
         self.group = group
@@ -44,7 +44,7 @@ class NodeMeter:
         add_requests(group, lambda: (self,))
 
     def record_request(self, api_key: int, size_bytes: int) -> float:
-        """Records a request. Returns the time of the request, which is later passed to `record_response`."""
+        """Records a request. Returns the request's time, to be passed to `record_response` later."""
         now_s = self._clock()
         self.sent_bytes.record(size_bytes, now_s)
         api = self._apis.get(api_key)
@@ -78,7 +78,7 @@ def add_requests(group: MetricGroup, nodes: Callable[[], Iterable[NodeMeter]]) -
 
 
 class ClientMetrics:
-    """The metrics of a client. Subclasses add the metrics of a producer or a consumer."""
+    """A client's metrics. Subclasses add the metrics for a producer or a consumer."""
 
     def __init__(self, prefix: str, client_id: str, clock: Clock = time.monotonic) -> None:
         """Creates the metrics. `prefix` is the prefix of the metric groups: producer, consumer or admin-client."""

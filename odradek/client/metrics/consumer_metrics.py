@@ -1,4 +1,4 @@
-"""The metrics that consumers and share consumers have in addition to those of all clients."""
+"""The metrics that only consumers and share consumers have."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class PartitionReading(NamedTuple):
 
 
 class TopicReading:
-    """Measures the records of one topic."""
+    """Measures one topic's records."""
 
     __slots__ = ("fetched_bytes", "group", "records")
 
@@ -158,13 +158,13 @@ class ConsumerMetrics(ClientMetrics):
         )
 
     def record_fetch(self, by_topic: dict[str, int]) -> None:
-        """Records the number of bytes of each topic in a response."""
+        """Records each topic's number of bytes in a response."""
         self._fetch_size.record(sum(by_topic.values()))
         for topic, size_bytes in by_topic.items():
             self._topic(topic).fetched_bytes.record(size_bytes)
 
     def record_returned(self, topic: str, records: int) -> None:
-        """Counts records that were returned to the application."""
+        """Counts records returned to the application."""
         self._records.record(records)
         self._topic(topic).records.record(records)
 

@@ -1,4 +1,4 @@
-"""The metrics that producers have in addition to those of all clients."""
+"""The metrics that only producers have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.protocol.api_keys import ApiKey
 
 
 class TopicSensors:
-    """Measures the records of one topic."""
+    """Measures one topic's records."""
 
     __slots__ = ("batch_bytes", "compression", "errors", "group", "retries", "sent")
 

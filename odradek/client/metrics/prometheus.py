@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from odradek.client.metrics.values import Metric, MetricKind, Metrics
 
-PART_TAGS = ("topic", "partition")  # tags that Kafka uses for metrics of a part of the client
+PART_TAGS = ("topic", "partition")  # tags that Kafka uses for metrics about a part of the client
 
 
 class HasMetrics(Protocol):

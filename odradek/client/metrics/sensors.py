@@ -1,5 +1,5 @@
-"""The measurements of a client. Values are recorded as events happen and turned into rates, averages and maxima when
-the metrics are read.
+"""A client's measurements. Values are recorded as events happen and turned into rates, averages and maxima when the
+metrics are read.
 
 A client records once per request, response or batch, not once per record. Reading changes nothing, so any thread may
 read while the event loop records.
@@ -42,7 +42,7 @@ class Window:
 
 
 class Sensor:
-    """Records the values of one measurement."""
+    """Records one measurement's values."""
 
     __slots__ = ("_before", "_clock", "_window")
 

@@ -29,14 +29,13 @@ class Backoff:
 
 @dataclass(slots=True)
 class Throttle:
-    """The throttle of one node. No request is sent to the node before `until_s`, in seconds on the loop's clock
+    """The throttle for one node. No request is sent to the node before `until_s`, in seconds on the loop's clock
     (KIP-219)."""
 
     until_s: float = 0.0
 
     def note_throttle(self, api_key: int, version: int, throttle_ms: int, now_s: float) -> bool:
-        """Applies the throttle time of a response. Returns whether it extends the throttle. A shorter time has no
-        effect."""
+        """Applies a response's throttle time. Returns whether it extends the throttle. A shorter time has no effect."""
         until_s = now_s + throttle_ms / 1000
         if throttle_ms <= 0 or until_s <= self.until_s or not client_waits(api_key, version):
             return False

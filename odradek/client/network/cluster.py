@@ -61,8 +61,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The leader of a partition. `node_id` is None if there is currently no leader. `leader_epoch` is None if the
-    broker does not report it."""
+    """A partition's leader. `node_id` is None if there is currently no leader. `leader_epoch` is None if the broker
+    does not report it."""
 
     node_id: int | None
     leader_epoch: int | None
@@ -77,8 +77,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """The metadata of a topic. `leaders` is indexed by partition. A partition that the broker left out has no
-    leader."""
+    """A topic's metadata. `leaders` is indexed by partition. A partition that the broker left out has no leader."""
 
     topic: str
     topic_id: bytes
@@ -134,7 +133,7 @@ class Cluster:
         self._features_epoch = -1
         self._features: dict[str, int] = {}
         self._features_learnt_at = 0.0
-        self._metadata_at_s: float | None = None  # time of the last Metadata response, on the clock of the metrics
+        self._metadata_at_s: float | None = None  # time of the last Metadata response, on the metrics' clock
         self._metrics = metrics or ClientMetrics("client", client_id)
         self._metrics.count_connections = lambda: sum(each.is_open for each in list(self._connections.values()))
         self._metrics.node_id_of = self._node_id_of
@@ -339,11 +338,11 @@ class Cluster:
             await self.pause(failures)
 
     async def partitions(self, topic: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> int:
-        """Returns the number of partitions of the topic. Raises the errors of `topic`."""
+        """Returns the topic's number of partitions. Raises the errors of `topic`."""
         return len((await self.topic(topic, timeout_ms=timeout_ms)).leaders)
 
     def known_topic(self, topic: str) -> TopicMetadata | None:
-        """Returns the last known metadata of a topic. Sends no request."""
+        """Returns a topic's last known metadata. Sends no request."""
         return self._topics.get(topic)
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
@@ -531,7 +530,7 @@ class Cluster:
         return answer.topics
 
     def _store_topic(self, topic: MetadataResponseTopic) -> None:
-        """Stores the metadata of a topic. If the topic has a transient error, the known metadata is retained."""
+        """Stores a topic's metadata. If the topic has a transient error, the known metadata is retained."""
         name = topic.name or ""
         if topic.error_code != 0:
             if code_of(topic.error_code) not in RETRIABLE:

@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[M]:
         """Like `ask`, but with a given version. The timeout begins when the node's throttle time has passed.
 
-        is_login   send this request before the requests that are held back
+        is_login   send this request before the requests being held back
         """
         correlation_id = self._write(request, version, is_login)
         reply: asyncio.Future[M] = self._loop.create_future()
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_held()
 
     def _send_held(self) -> None:
-        """Sends the requests that were held back, unless a login or a throttle is still in progress."""
+        """Sends the held requests, unless a login or a throttle is still in progress."""
         if self._is_logging_in or self._throttle_ends is not None or self._loss is not None:
             return
         assert self._transport is not None

@@ -42,7 +42,7 @@ class LoginConnection(Protocol):
 
 
 async def log_in(connection: LoginConnection, security: Security) -> int:
-    """Logs the connection in. Returns the lifetime of the session in ms, or 0 if it is unlimited.
+    """Logs the connection in. Returns the session's lifetime in ms, or 0 if it is unlimited.
 
     Raises AuthenticationFailed, after which retrying is pointless, or RetriableError. The caller must not send anything
     else between the handshake and this function's return.

@@ -1,1 +1,1 @@
-"""The parts of a producer: batches, their delivery to the partition leaders, and the states of a transaction."""
+"""The parts of a producer: batches, their delivery to the partition leaders, and transaction states."""

@@ -29,8 +29,8 @@ from odradek.client.producing.producer_batch import NO_IDENTITY, ProducerBatch, 
 from odradek.protocol.errors import ErrorCode
 
 NONE = -1
-# Distance between the orders of consecutive batches. It exceeds the number of records in a batch, so that the halves of
-# a batch have lower orders than the next batch.
+# Distance between the orders of consecutive batches. It exceeds the number of records in a batch, so that a batch's
+# halves have lower orders than the next batch.
 MAX_RECORDS = 2**31
 SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
@@ -66,7 +66,7 @@ class Outbox:
         self._next_sequence = 0
         self._written_to = 0  # sequence after the last batch that is known to have been written
         self._last_written = NONE  # order of the last batch that is known to have been written
-        self._is_known = False  # True if the broker has accepted a batch of this identity
+        self._is_known = False  # True if the broker has accepted a batch with this identity
         self._is_halted = False  # True if a batch has to be sent again
         self._unresolved = NONE  # order of the last batch that was given up without a known outcome
         self._broken = NONE  # order of the first batch that the broker cannot accept in this epoch
@@ -158,7 +158,8 @@ class Outbox:
         self._insert(batch)
 
     def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
-        """Replaces a batch that is too large for the broker with two halves, which are sent before anything else."""
+        """Replaces a batch that is too large for the broker with its two halves, which are sent before anything
+        else."""
         self.in_flight.remove(batch)
         self._is_halted = True
         halves = batch.split()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int]
-"""A function (topic, key, number of partitions of the topic) -> index of the partition."""
+"""A function (topic, key, the topic's number of partitions) -> partition index."""
 
 
 class StickyChoice:

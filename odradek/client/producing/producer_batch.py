@@ -23,7 +23,7 @@ NO_LIMIT = 2**31 - 1
 
 
 class SendFuture(Protocol):
-    """The future of a record, either from asyncio or for a waiting thread."""
+    """A record's future, either from asyncio or for a waiting thread."""
 
     def done(self) -> bool: ...
     def set_result(self, result: RecordMetadata, /) -> None: ...
@@ -32,7 +32,7 @@ class SendFuture(Protocol):
 
 
 class EncodedRecords(Protocol):
-    """A batch that was encoded and compressed by `odradek.client.columns.EncodedBatch`. Times are in ms."""
+    """A batch encoded and compressed by `odradek.client.columns.EncodedBatch`. Times are in ms."""
 
     @property
     def data(self) -> bytearray: ...

@@ -45,7 +45,7 @@ class LeaderRoutes:
         self._next_look = self._loop.call_later(max_age_s, self._refresh_regularly)
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Returns the node id of the leader. If the leader is unknown, returns None and refreshes the metadata."""
+        """Returns the leader's node id. If the leader is unknown, returns None and refreshes the metadata."""
         if partition in self._stale:
             return None
         leader = self._cluster.leader(partition)

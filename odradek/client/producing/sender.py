@@ -188,7 +188,7 @@ class Sender:
         self._rejects = None
 
     def needs_new_epoch(self, identity: ProducerIdentity) -> bool:
-        """Returns whether any partition has sequences of this identity that cannot continue."""
+        """Returns whether any partition has sequences with this identity that cannot continue."""
         return any(outbox.needs_new_epoch(identity) for outbox in self._all_outboxes())
 
     async def close(self) -> None:
@@ -353,7 +353,7 @@ class Sender:
     def _handle_error(
         self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str, *, was_lost: bool = False
     ) -> None:
-        """Handles the failure of a batch. If the connection was lost, the batch may nevertheless have been written."""
+        """Handles a batch's failure. If the connection was lost, the batch may nevertheless have been written."""
         topic, index = outbox.partition
         batch.last_error = text
         if code in STALE_METADATA:

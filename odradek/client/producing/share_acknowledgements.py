@@ -163,7 +163,7 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
 
 
 def _name_of(kind: AcknowledgeType | int) -> str:
-    """Returns the name of an acknowledge type. The function also accepts 0, which means a gap in the protocol."""
+    """Returns an acknowledge type's name. The function also accepts 0, which means a gap in the protocol."""
     if isinstance(kind, AcknowledgeType):
         return kind.name
     return "GAP" if kind == GAP else repr(kind)
@@ -201,7 +201,7 @@ def request(
 
 
 def error_of(sent: TxnShareAcknowledgeRequest, answer: TxnShareAcknowledgeResponse) -> ErrorCode:
-    """Returns the decisive error of a response. Permanent errors take precedence over transient ones.
+    """Returns a response's decisive error. Permanent errors take precedence over transient ones.
     OPERATION_NOT_ATTEMPTED is returned only if there is no other error."""
     if answer.error_code != 0:
         return code_of(answer.error_code)
@@ -233,7 +233,7 @@ def not_served(who: str) -> ClientError:
 
 
 class TxnAcknowledgeCall:
-    """Sends the acknowledgements of one call to all leaders concurrently. Each call of `send` makes one attempt."""
+    """Sends one call's acknowledgements to all leaders concurrently. Each call of `send` makes one attempt."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Sends the requests of a transactional producer to its coordinators and tracks the resulting state."""
+"""Sends a transactional producer's requests to its coordinators and tracks the resulting state."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TransactionSession:
         on_error: Callable[[ClientError], None],
         on_progress: Callable[[], None],
     ) -> None:
-        """Creates the session of a producer that has not been initialised.
+        """Creates a session for a producer that has not been initialised.
 
         on_error      called if the transaction or the producer cannot continue
         on_progress   called if more batches may be sent
@@ -365,7 +365,7 @@ class TransactionSession:
         )
 
     async def _topic_ids(self, topics: set[str]) -> dict[str, bytes]:
-        """Returns the ids of all these topics, or an empty dict if one of the ids cannot be determined."""
+        """Returns the ids of all these topics, or an empty dict if any of the ids cannot be determined."""
         unknown = [topic for topic in topics if self._cluster.known_topic(topic) is None]
         if unknown:
             try:
@@ -386,7 +386,7 @@ class TransactionSession:
                           transaction.version 2, where each transaction has a new epoch.
         """
         async with self._running_calls:
-            self.raise_error()  # raises the error of a request that was still in flight
+            self.raise_error()  # raises the error from a request that was still in flight
             await self._end(committed, needs_new_epoch)
 
     async def _end(self, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:

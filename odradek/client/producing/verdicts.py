@@ -1,4 +1,4 @@
-"""The meaning of each error code for a producer, by request. The rules come from Kafka's Java client and KIP-1289."""
+"""What each error code means to a producer, by request. The rules come from Kafka's Java client and KIP-1289."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class SchemaRegistryClient:
         )
 
     def version(self, subject: str, number: int | None = None, *, with_deleted: bool = False) -> StoredSchema:
-        """Returns a version of a subject, by default the latest version.
+        """Returns a version of a subject, by default the latest.
 
         with_deleted  True to return the version even if it was softly deleted
         """

@@ -186,7 +186,7 @@ def _take(given: Mapping[str, str], settings: SecuritySettings, prefix: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The options of the login module in `sasl.jaas.config`; empty if the property is not set."""
+    """The login module's options in `sasl.jaas.config`; empty if the property is not set."""
 
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 

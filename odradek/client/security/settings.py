@@ -35,7 +35,7 @@ class SecuritySettings(TypedDict, total=False):
     ssl_certdata        the client's own certificate with its chain and key, as PEM text
     ssl_keyfile         a PEM file with the client's key
     ssl_password        password of an encrypted key, or of the PKCS12 file
-    ssl_check_hostname  whether the broker's certificate must match the address of the connection; True by default
+    ssl_check_hostname  whether the broker's certificate must match the connection's address; True by default
     ssl_context         an SSLContext, which replaces all other `ssl_` settings except `ssl_check_hostname`
     sasl_mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
     sasl_username, sasl_password     the login for PLAIN and SCRAM

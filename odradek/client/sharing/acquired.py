@@ -54,7 +54,7 @@ _BY_OFFSET = attrgetter("first_offset")
 
 
 class AcquiredRange:
-    """A range of offsets that were acquired together."""
+    """A range of offsets acquired together."""
 
     __slots__ = ("first_offset", "types")
 
@@ -67,7 +67,7 @@ class AcquiredRange:
 
 @dataclass(frozen=True, slots=True)
 class TypeRun:
-    """A part of a range that is sent as one acknowledgement batch."""
+    """A part of a range, sent as one acknowledgement batch."""
 
     acquired: AcquiredRange
     start: int
@@ -90,7 +90,7 @@ class TypeRun:
 
 @dataclass(frozen=True, slots=True)
 class SentAcknowledgements:
-    """The acknowledgements of one partition in one request. `settle` applies their outcome."""
+    """One partition's acknowledgements in one request. `settle` applies their outcome."""
 
     partition: TopicPartition
     runs: list[TypeRun]
@@ -132,7 +132,7 @@ class Acquisitions:
         self._ids: dict[TopicPartition, TopicIdPartition] = {}
 
     def add(self, partition: TopicPartition, topic_id: bytes, ranges: Iterable[AcquiredRange]) -> None:
-        """Adds ranges that were just acquired, in ascending order of offsets."""
+        """Adds newly acquired ranges, in ascending order of offsets."""
         known = self._ids.get(partition)
         if known is not None and known.topic_id != topic_id:  # the topic was deleted and created again
             self._ranges.pop(partition, None)
@@ -159,7 +159,7 @@ class Acquisitions:
         return False
 
     def accept_all(self) -> None:
-        """Accepts all records that were delivered."""
+        """Accepts all delivered records."""
         self._replace(OPEN, ACCEPT)
 
     def leave_all_delivered(self) -> None:
@@ -302,7 +302,7 @@ class Acquisitions:
 
 
 def _runs_of(acquired: AcquiredRange) -> list[TypeRun]:
-    """Collects the acknowledgements of a range that can be sent and marks them as sent."""
+    """Collects a range's acknowledgements that can be sent and marks them as sent."""
     runs = []
     for found in _TO_SEND.finditer(bytes(acquired.types)):
         types = found.group()
@@ -327,8 +327,8 @@ _share_record_of = partial(tuple.__new__, ShareRecord)
 
 @dataclass(slots=True)
 class FetchedShareRecords:
-    """The records of one partition in a response. `damage` explains why records were left out. Records of a batch with
-    a wrong CRC are rejected; other damaged records are released."""
+    """One partition's records in a response. `damage` explains why records were left out. Records of a batch with a
+    wrong CRC are rejected; other damaged records are released."""
 
     ranges: list[AcquiredRange] = field(default_factory=list)
     records: list[ShareRecord] = field(default_factory=list)

@@ -150,12 +150,12 @@ class ShareFetcher:
             self._on_change()
 
     def _refused(self, partition: TopicPartition, error: ClientError) -> bool:
-        """Handles the error of one partition. Permanent errors are passed to the application. Returns whether to pause
+        """Handles one partition's error. Permanent errors are passed to the application. Returns whether to pause
         before the next request to this broker."""
         if error.code in STALE_METADATA:
             self._stale.add(partition.topic)
         elif not error.is_retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
-            # UNKNOWN_SERVER_ERROR is excluded, because it means that the state of the share partition is not loaded
+            # UNKNOWN_SERVER_ERROR is excluded, because it means that the share partition's state has not been loaded
             # yet.
             self._error = error
         return error.code is not ErrorCode.CORRUPT_MESSAGE

@@ -1,4 +1,4 @@
-"""Sends the requests of a share consumer to one broker that leads share partitions. Only one request is in flight at a
+"""Sends a share consumer's requests to one broker that leads share partitions. Only one request is in flight at a
 time."""
 
 from __future__ import annotations

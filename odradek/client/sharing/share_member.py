@@ -28,7 +28,7 @@ MAX_EARLY_HEARTBEATS = 10
 
 @dataclass(slots=True)
 class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResponse]):
-    """The state of the member. `member_id` never changes, because records are acquired under this id."""
+    """The member's state. `member_id` never changes, because records are acquired under this id."""
 
     topics: frozenset[str]
     rack_id: str | None = None

@@ -24,7 +24,7 @@ class NoLogs(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionLog:
-    """The directory of a partition.
+    """A partition's directory.
 
     log_start_offset   start offset set by DeleteRecords; 0 if the checkpoint does not contain the partition. The first
                        segment may begin at a higher offset.
@@ -65,8 +65,8 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
 
 
 def partition_of(directory: Path) -> tuple[str, int] | None:
-    """Returns the topic and partition of a directory. Returns None if its name is not that of a partition directory, or
-    if it contains no log. An empty log is allowed."""
+    """Returns the directory's topic and partition. Returns None if its name is not that of a partition directory, or if
+    it contains no log. An empty log is allowed."""
     named = names.partition_of(directory.name)
     if named is None:
         return None

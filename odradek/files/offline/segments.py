@@ -40,7 +40,7 @@ class SegmentFile:
     is_active: bool = False
 
     def beside(self, suffix: str) -> Path:
-        """Returns the path of an index file of this segment. The file may be missing."""
+        """Returns the path of one of this segment's index files. The file may be missing."""
         if self.path.name.endswith(SWAP):
             return self.path.with_name(offset_file(self.base_offset, suffix + SWAP))
         return self.path.with_name(offset_file(self.base_offset, suffix))

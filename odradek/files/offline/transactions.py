@@ -54,7 +54,7 @@ class PartitionTransaction:
 
 @dataclass(slots=True)
 class Transactions:
-    """The transactions of a partition. Every batch must be added, in the order of the log.
+    """A partition's transactions. Every batch must be added, in the order of the log.
 
     open      open transactions by producer id
     aborted   aborted transactions in ascending order of their last offset

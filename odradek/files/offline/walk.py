@@ -1,5 +1,5 @@
-"""Walks over the segments of a log batch by batch. `headers` yields batch headers, and `stretches` yields complete
-batches, about 8 megabytes at a time."""
+"""Walks over a log's segments batch by batch. `headers` yields batch headers, and `stretches` yields complete batches,
+about 8 megabytes at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class DamagedLog(Exception):
-    """Some bytes of a log are damaged.
+    """Some of the log's bytes are damaged.
 
     offset   offset of the damaged batch if its header is readable, otherwise the first missing offset
     """
@@ -51,8 +51,8 @@ class SegmentReplaced(Exception):
 
 
 def read_stable(directory: Path, read: Callable[[list[SegmentFile]], T]) -> T:
-    """Calls `read` with the segments of a partition. Calls it again if compaction or retention has changed the files in
-    the meantime.
+    """Calls `read` with a partition's segments. Calls it again if compaction or retention has changed the files during
+    the call.
 
     Raises FileNotFoundError if the partition is deleted.
     """

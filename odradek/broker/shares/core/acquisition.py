@@ -34,7 +34,7 @@ class AcquireMode(Enum):
 
 
 class Acquisition(NamedTuple):
-    """A member's request for records of one partition.
+    """A member's request for records from one partition.
 
     fetch_offset  offset at which reading the log began
     batch_size    minimum number of offsets in an acquired range, if the log batches allow it

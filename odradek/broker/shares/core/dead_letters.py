@@ -1,5 +1,5 @@
-"""Dead letters are records of a share group that no consumer could process. They are copied to the group's dead-letter
-queue (KIP-1191).
+"""Dead letters are share group records that no consumer could process. They are copied to the group's dead-letter queue
+(KIP-1191).
 
     rejected, or delivered too often → ARCHIVING, stored → copied, or the copy failed → ARCHIVED, stored
 
@@ -138,7 +138,7 @@ class Source(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The key and value of a source record, which are copied if the group's settings request it. Headers of the source
+    """A source record's key and value, which are copied if the group's settings request it. Headers of the source
     record are never copied."""
 
     key: bytes | None
@@ -151,7 +151,7 @@ HEADER_VARINTS_BYTES: Final = 10
 
 
 def copy_of(source: Source, offset: int, letter: DeadLetter, content: Content, now_ms: int) -> NewRecord:
-    """Builds the record that is written to the dead-letter queue for one offset."""
+    """Builds the record to write to the dead-letter queue for one offset."""
     assert letter.cause is not None
     headers = (
         ("__dlq.errors.topic", source.topic.encode()),

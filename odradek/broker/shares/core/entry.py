@@ -120,9 +120,9 @@ class PendingRanges:
 
 
 class StateEntry:
-    """The stored state of one share partition.
+    """One share partition's stored state.
 
-    snapshot_at   record offset of the last snapshot; earlier records of this entry are obsolete
+    snapshot_at   the last snapshot's record offset; earlier records of this entry are obsolete
     fence         the highest leader epoch of any read; resetting the state does not lower it
     update_count  number of updates since the last snapshot that was due; other snapshots do not reset it
     overlay       the pending ranges
@@ -173,7 +173,7 @@ class StateEntry:
         self.batches = list(merged(snapshot.batches, snapshot.start_offset))
         self.overlay = PendingRanges(snapshot.pending)
         self.unrepeated = []
-        # As in Kafka, a snapshot that was written for another reason does not reset the count.
+        # As in Kafka, a snapshot written for another reason does not reset the count.
         if self.update_count >= updates_per_snapshot:
             self.update_count = 0
 
@@ -371,15 +371,14 @@ def cut_below(stored: list[StateBatch], start_offset: int) -> None:
 
 
 def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
-    # Batches that are adjacent to the new batch are included, so that they are joined with the new batch if the states
-    # are equal.
+    # Batches adjacent to the new batch are included, so that they are joined with it if the states are equal.
     start = bisect_left(stored, batch.first_offset - 1, key=_LAST)
     end = bisect_right(stored, batch.last_offset + 1, key=_FIRST)
     if start == end:
         stored.insert(start, batch)
         return
     pieces: list[StateBatch] = []
-    first = batch.first_offset  # the first offset of the new batch that has not been merged yet
+    first = batch.first_offset  # the new batch's first offset that has not been merged yet
     for old in stored[start:end]:
         if old.first_offset > first:
             _append(pieces, _part(batch, first, min(batch.last_offset, old.first_offset - 1)))

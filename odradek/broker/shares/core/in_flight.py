@@ -87,7 +87,7 @@ class Acknowledgement(NamedTuple):
 
 
 class PendingAcknowledgement(NamedTuple):
-    """The acknowledgement of offsets in a transaction, with the id and epoch of the member that sent it.
+    """An acknowledgement of offsets in a transaction, with the id and epoch of the member that sent it.
 
     ack_type  ACCEPT, REJECT or DEAD_LETTER; DEAD_LETTER is a rejection while the group has a dead-letter queue
     """

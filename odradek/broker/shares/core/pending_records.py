@@ -80,7 +80,7 @@ def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
 
 
 class PendingRecords:
-    """The pending acknowledgements of one share partition.
+    """One share partition's pending acknowledgements.
 
     lock_expired_count  number of offsets that are no longer TX_PENDING because their lock expired
     overdue             transactions with an expired lock that the caller has not processed yet
@@ -387,8 +387,8 @@ class PendingRecords:
             elif pending.ack_type == DEAD_LETTER:  # the marker has stored the record as ARCHIVING
                 span.cause = Cause.REJECTED
                 flight.set_state(span, RecordState.ARCHIVING)
-            # The marker has stored the record as ARCHIVED. If a dead-letter queue was set for the group after the
-            # rejection, a copy is written anyway, unless a crash prevents it.
+            # The marker has stored the record as ARCHIVED. If the group got a dead-letter queue after the rejection, a
+            # copy is written anyway, unless a crash prevents it.
             else:
                 flight.set_state(span, dead_letter_state(span, Cause.REJECTED, limits))
             return []

@@ -188,8 +188,7 @@ def pending_form(form: type[S], pending: PendingRange) -> S:
 
 
 def pending_of(forms: Iterable[S]) -> tuple[PendingRange, ...]:
-    """Converts the pending ranges of a message. Raises MalformedMessage if an acknowledgement type cannot be
-    pending."""
+    """Converts a message's pending ranges. Raises MalformedMessage if an acknowledgement type cannot be pending."""
     ranges = tuple(
         PendingRange(
             each.first_offset,
@@ -222,7 +221,7 @@ def resolved_form(form: type[R], resolved: ResolvedRange) -> R:
 
 
 def resolved_of(forms: Iterable[R]) -> tuple[ResolvedRange, ...]:
-    """Converts the resolved ranges of a message. Raises MalformedMessage if an outcome is unknown."""
+    """Converts a message's resolved ranges. Raises MalformedMessage if an outcome is unknown."""
     try:
         return tuple(
             ResolvedRange(

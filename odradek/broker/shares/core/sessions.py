@@ -34,7 +34,7 @@ class SessionKey(NamedTuple):
 
 
 class ShareSession:
-    """The share session of one member with one node.
+    """A member's share session with one node.
 
     must_list  partitions that the next response must contain even if there is nothing to report, because they were just
                added or because the last response reported an error for them

@@ -185,7 +185,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class ShareSnapshot(NamedTuple):
-    """The complete state of a share partition, including all pending ranges. It replaces the previous state."""
+    """A share partition's complete state, including all pending ranges. It replaces the previous state."""
 
     key: SharePartitionKey
     snapshot_epoch: int

@@ -43,7 +43,7 @@ ALREADY_ENDED = "The transaction has already ended."
 
 
 def unsealed(producer_id: int, producer_epoch: int) -> None:
-    """Accepts pending acknowledgements of every producer."""
+    """Accepts pending acknowledgements from every producer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class StateCore:
         self._entries: dict[SharePartitionKey, StateEntry] = {}
         # Producer id → share partitions. Some of them may no longer have pending records.
         self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}
-        # The number of pending records of each share partition that has any.
+        # The number of pending records in each share partition that has any.
         self._pending_in: dict[SharePartitionKey, int] = {}
         self._pending_count = 0
         # Producer id → the highest epoch in its markers, and when that epoch was seen. The time is None until the next
@@ -338,7 +338,7 @@ class StateCore:
     # Internal steps.
 
     def _count_pending(self, key: SharePartitionKey, count: int) -> None:
-        """Updates the number of pending records of a share partition."""
+        """Updates a share partition's number of pending records."""
         before = self._pending_in.get(key, 0)
         if count == before:
             return

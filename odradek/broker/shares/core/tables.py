@@ -27,8 +27,8 @@ from odradek.protocol.errors import ErrorCode
 
 
 class RecordState(Enum):
-    """The state of a record. The values are bytes on the wire and on disk, but ACQUIRED and TX_PENDING exist only in
-    memory: older readers would reject a stored value of 5 as invalid."""
+    """A record's state. The values are bytes on the wire and on disk, but ACQUIRED and TX_PENDING exist only in memory:
+    older readers would reject a stored value of 5 as invalid."""
 
     AVAILABLE = 0
     ACQUIRED = 1

@@ -107,7 +107,7 @@ class DeadLetterCounts:
 
 
 class _CopyJob:
-    """The queued dead letters of one share partition. Each state epoch has a separate job.
+    """One share partition's queued dead letters. Each state epoch has a separate job.
 
     waiting    letters that have not been copied yet
     under_way  letters that are being copied
@@ -210,12 +210,12 @@ class DeadLetterQueues:
         start_coroutine(self._copy_all(copying))
 
     def forget_group(self, group_id: str) -> None:
-        """Removes the counters of a deleted group."""
+        """Removes a deleted group's counters."""
         self.counts.pop(group_id, None)
 
     def stop(self) -> None:
-        """Stops copying. Records without a copy remain stored as ARCHIVING and are copied after the next start of the
-        broker."""
+        """Stops copying. Records without a copy remain stored as ARCHIVING and are copied after the broker's next
+        start."""
         self._is_stopped = True
 
     # Taking turns.
@@ -375,7 +375,7 @@ class DeadLetterQueues:
                 return
 
     async def _append(self, partition: Partition, batch: Sequence[NewRecord], *, must_sync: bool) -> None:
-        """Appends one batch and waits until it is as durable as the settings of the queue and of the share partition's
+        """Appends one batch and waits until it is as durable as the settings of the queue and the share partition's
         state require."""
         # The module is imported here because few brokers copy dead letters.
         from odradek.storage.validation import check_produced, is_cheap
@@ -417,7 +417,7 @@ class DeadLetterQueues:
         """Returns the queue's partition for copies from this source partition. Creates the topic if it does not exist
         and may be created.
 
-        Raises UnusableQueue, or an error of the partition registry.
+        Raises UnusableQueue, or an error from the partition registry.
         """
         for attempt in range(ATTEMPTS):
             self._check(name)

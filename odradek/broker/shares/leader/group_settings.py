@@ -1,5 +1,5 @@
-"""The settings of a share group. A group's own settings are the configs of its resource of type GROUP. If a group lacks
-a setting, the broker's value or the default applies.
+"""A share group's settings. A group's own settings are the configs of its resource of type GROUP. If a group lacks a
+setting, the broker's value or the default applies.
 
 Parsed settings are cached until the group's settings change. `SharePartitionManager` then passes the new settings to
 the group's share partitions, so a changed setting takes effect with the next decision.
@@ -68,7 +68,7 @@ class ShareGroupSettings:
         return name
 
     def copies_dead_letters(self, group_id: str) -> bool:
-        """Returns whether copies in the group's dead-letter queue include the key and value of the record."""
+        """Returns whether copies in the group's dead-letter queue include the record's key and value."""
         return bool(self._group_value(group_id, DEAD_LETTER_COPY_RECORD))
 
     def lock_duration_ms(self, group_id: str) -> int:

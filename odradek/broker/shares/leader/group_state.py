@@ -65,8 +65,8 @@ async def _initialize_if_missing(
 
 
 async def delete_state(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals:
-    """Deletes the share state of these partitions and records in the group which topics' state has been deleted.
-    Returns the errors by partition."""
+    """Deletes the share state of these partitions and updates the group's own state to match. Returns the errors by
+    partition."""
     pairs = pairs_of(partitions)
     replies = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
     refusals = await _refusals(pairs, replies)

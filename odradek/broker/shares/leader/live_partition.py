@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.shares")
 
-# Errors that mean that this leader has lost the right to write.
+# Errors indicating that this leader has lost the right to write.
 FENCING: Final = frozenset(
     {
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -142,7 +142,7 @@ class LiveSharePartition:
         return frozenset() if self._core is None else self._core.pending.producer_ids
 
     def take_settings(self) -> None:
-        """Adopts the current settings of the group. Called when they may have changed."""
+        """Adopts the group's current settings. Called when they may have changed."""
         self.limits = self._settings.limits(self.key.group_id)
         self.is_read_committed = self._settings.is_read_committed(self.key.group_id)
 

@@ -51,7 +51,7 @@ MIN_READ_BYTES: Final = 32 * 1024
 
 
 class LiveShareFetch:
-    """Processes one ShareFetch request of a session: looks at the partitions until the request can be answered."""
+    """Processes one ShareFetch request in a session: looks at the partitions until the request can be answered."""
 
     def __init__(
         self,
@@ -336,7 +336,7 @@ class LiveShareFetch:
 
 
 class _LogRead:
-    """A read of the log for one share partition.
+    """A log read for one share partition.
 
     until_offset  records beyond the batch that contains this offset cannot be acquired
     starts_anew   whether the log now begins beyond the fetch offset, so that nothing can be read there

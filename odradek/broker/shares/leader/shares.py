@@ -143,7 +143,7 @@ class SharePartitionManager:
     # Transactions.
 
     def end_transaction(self, ending: TransactionEnd) -> None:
-        """Applies a marker, which commits or aborts the acknowledgements of its transaction."""
+        """Applies a marker, which commits or aborts its transaction's acknowledgements."""
         producer_id = ending.producer_id
         for live in (*self._loading, *self._pending_by.get(producer_id, ())):
             live.end_transaction(ending)
@@ -205,7 +205,7 @@ class SharePartitionManager:
         self.drop_partitions([key for key in self._live if key.topic_id == topic_id])
 
     def leader_epoch_changed(self, topic_id: bytes, index: int) -> None:
-        """Discards the share partitions of a topic partition that has a new leader epoch."""
+        """Discards a topic partition's share partitions after its leader epoch has changed."""
         self.drop_partitions([key for key in self._live if key.topic_id == topic_id and key.partition == index])
 
     def features_changed(self) -> None:
