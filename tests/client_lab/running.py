@@ -131,12 +131,12 @@ def judged_by_itself(
 
 
 def judged_clients(recording: Path) -> list[Software]:
-    """Returns the verdicts on the clients of a recording, except for clients that prepared the state."""
+    """Returns the verdicts on the recorded clients, except for those that prepared the state."""
     return [each for each in recorded_verdicts(recording) if each.client_ids - PREPARING]
 
 
 def recorded_verdicts(recording: Path) -> list[Software]:
-    """Returns the verdicts on all clients of a recording."""
+    """Returns the verdicts on all recorded clients."""
 
     def entries() -> Iterator[RecordingEntry]:
         with recording.open("rb") as file:

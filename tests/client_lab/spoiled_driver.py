@@ -1,5 +1,4 @@
-"""A driver that runs another driver, and corrupts the other driver's input or output as the first argument
-specifies."""
+"""A driver that runs another driver and corrupts the other driver's input or output as the first argument specifies."""
 
 from __future__ import annotations
 

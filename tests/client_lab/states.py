@@ -69,8 +69,8 @@ def in_the_log(kafka: Cluster) -> str:
 
 
 def unstable_offsets(kafka: Cluster) -> None:
-    """Puts the group's offset into an open transaction whose producer no longer exists, so only the transaction timeout
-    ends the transaction."""
+    """Puts the group's offset into an open transaction whose producer no longer exists, so that only the timeout can
+    end it."""
     orders(kafka)
     send(kafka, "a", "b")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
@@ -101,8 +101,8 @@ def lost_commit(kafka: Cluster) -> None:
 
 
 def second_held(api: str) -> Callable[[Cluster], None]:
-    """Returns a function that prepares a cluster in which the second request of this API is held, and in which node 2
-    coordinates both the transaction and the group."""
+    """Returns a function that prepares a cluster where this API's second request is held and node 2 coordinates both
+    the transaction and the group."""
 
     def hold(kafka: Cluster) -> None:
         orders(kafka)

@@ -1,4 +1,4 @@
-"""Tests that each scenario of `odradek judge --suite` passes current clients, and convicts a driver that breaks the
+"""Tests that each scenario of `odradek judge --suite` passes current clients and convicts a driver that breaks the
 scenario's rule."""
 
 from __future__ import annotations

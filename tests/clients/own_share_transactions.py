@@ -109,8 +109,7 @@ class Request:
             return wire.ask(self.message(), 0, TxnShareAcknowledgeResponse)
 
     def code(self, bootstrap: str) -> ErrorCode:
-        """Sends the request. Returns the error code of the response or, if the response has none, the error code of its
-        partition."""
+        """Sends the request. Returns the response's error code or, if it has none, its partition's error code."""
         answer = self.send(bootstrap)
         codes = [each.error_code for topic in answer.responses for each in topic.partitions]
         return ErrorCode(answer.error_code or codes[0])

@@ -53,7 +53,7 @@ class Access:
 
 
 RoundTrip = Callable[[Access, str, bytes], bytes]
-"""A function that produces a value to partition 0 of a topic, and returns the value at the record's offset."""
+"""A function that produces a value to partition 0 of a topic and returns the value at the record's offset."""
 
 
 def with_confluent(access: Access, topic: str, value: bytes) -> bytes:

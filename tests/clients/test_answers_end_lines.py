@@ -76,8 +76,7 @@ def test_a_refused_request_is_one_line(tmp_path: Path) -> None:
 
 
 def without_required_fields() -> list[str]:
-    """Returns the paths of all GET calls of the control interface that need no query parameter and no path parameter
-    except a cluster id."""
+    """Returns the paths of all GET calls in the control interface that need no parameters except a cluster id."""
     return [
         path
         for call in CALLS

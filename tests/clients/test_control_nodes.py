@@ -1,5 +1,5 @@
-"""Tests that real clients can work with all nodes of a controlled cluster, while leaders and coordinators move between
-nodes, and nodes stop.
+"""Tests that real clients can work with all nodes of a controlled cluster while leaders and coordinators move between
+nodes and nodes stop.
 
 The node ids have gaps. Other test files also use clusters with several nodes.
 """
@@ -404,7 +404,7 @@ def test_unknown_nodes_are_refused(kafka: Cluster) -> None:
 
 
 def test_connections_of_different_nodes_have_different_ids(kafka: Cluster) -> None:
-    """Recordings, and sessions that end with their connection, distinguish connections by these ids."""
+    """The ids distinguish connections in recordings and in sessions that end with their connection."""
     make_topic(kafka, "orders", 6)
     for partition in range(6):
         produce(kafka, "orders", "a", partition=partition)

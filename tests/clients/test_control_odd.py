@@ -234,7 +234,7 @@ def test_a_share_group_whose_epoch_begins_high_reads(odradek: Odradek, client: s
         until_s = time.monotonic() + PATIENCE_S
 
         def read(poll: Callable[[], object]) -> None:
-            # The consumer starts at the log end offset, so it gets only records that are produced later.
+            # The consumer starts at the log end offset, so it gets only records produced later.
             while not poll():
                 assert time.monotonic() < until_s
                 producer.produce("in", b"a")

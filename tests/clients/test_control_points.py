@@ -167,7 +167,7 @@ def test_a_connection_that_is_cut_has_no_first_request(kafka: Cluster) -> None:
 
 
 def test_a_version_that_is_refused_is_answered_with_the_range(kafka: Cluster) -> None:
-    """Kafka's response has the format of version 0 (KIP-511), from which the client can choose another version."""
+    """Kafka's response has the format of version 0 (KIP-511), so the client can choose another version."""
     do = {"error": "UNSUPPORTED_VERSION"}
     kafka.fault({"at": "received", "match": {"api": "ApiVersions", "versions": "4+"}, "do": do, "times": 1})
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")

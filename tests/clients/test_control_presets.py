@@ -294,7 +294,7 @@ def test_a_member_joins_in_the_middle_of_a_rebalance(kafka: Cluster, state: str)
     kafka.wait(group="g", members=silent + 1)
     assert poll(consumer, 1, timeout_s=1) == []
     kafka.clock.advance(61_000)
-    if state == "PreparingRebalance":  # The silent member has joined, and leads the next generation.
+    if state == "PreparingRebalance":  # The silent member has joined and leads the next generation.
         kafka.wait(group="g", state="CompletingRebalance")
         kafka.clock.advance(61_000)
     assert len(poll(consumer, 1)) == 1

@@ -241,8 +241,8 @@ def answered(kafka: Cluster) -> list[object]:
 
 
 def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
-    """Counts the objects of each class of Odradek that can be reached from the cluster. Returns the counts, and all
-    strings among the reachable objects."""
+    """Counts the instances of each Odradek class that are reachable from the cluster. Returns the counts and all
+    reachable strings."""
     counts: Counter[str] = Counter()
     texts: set[str] = set()
     seen: set[int] = set()
@@ -255,7 +255,7 @@ def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
         kind = type(one)
         if kind.__module__.startswith("odradek."):
             counts[f"{kind.__module__}.{kind.__qualname__}"] += 1
-        # A server's buffer belongs to the event loop, and contains bytes of other clusters.
+        # A server's buffer belongs to the event loop and contains bytes of other clusters.
         if isinstance(one, Server):
             seen |= {id(one.receive_buffer), id(one.received), id(one.receive_buffer.obj)}
         if isinstance(one, str):

@@ -248,7 +248,7 @@ def test_a_preset_finds_the_topics_of_the_seed(odradek: Odradek) -> None:
 
 
 def ids_of_versions(kafka: Cluster) -> list[int]:
-    """Returns the schema ids of all versions of `orders-value` in the registry of a cluster."""
+    """Returns the schema ids of all versions of `orders-value` in a cluster's registry."""
     url = urlsplit(kafka.call("GET", "")[1]["schema_registry"])
     assert url.hostname is not None
     connection = HTTPConnection(url.hostname, url.port, timeout=30)

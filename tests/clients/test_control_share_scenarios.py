@@ -1,6 +1,6 @@
-"""Tests of share group scenarios that cannot be provoked on Apache Kafka from outside. Here, holds provoke them.
+"""Tests of share group scenarios that cannot be provoked on Apache Kafka from the outside. Here, holds provoke them.
 
-Scenario 7 is missing. The epochs of a session start at 1 and the client counts them, so the scenario would take 2³¹
+Scenario 7 is missing, because session epochs start at 1 and the client increments them, so the scenario would take 2³¹
 requests. `tests/spec/shares/test_share_sessions.py` sets the epoch of a session, and
 `tests/conformance/test_share_groups.py` calls the function that increments the epoch in Kafka.
 
@@ -111,7 +111,7 @@ def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
     member = ShareMember(kafka, "orders")
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     until_s = time.monotonic() + PATIENCE_S
-    # A share group starts at the log end offset, so it gets only records that are produced later.
+    # A share group starts at the log end offset, so it gets only records produced later.
     while time.monotonic() < until_s:
         producer.produce("orders", "a", partition=0)
         producer.flush(30)

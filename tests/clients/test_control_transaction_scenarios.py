@@ -1,4 +1,4 @@
-"""Tests of transaction scenarios that cannot be provoked on Apache Kafka from outside. Here, holds provoke them.
+"""Tests of transaction scenarios that cannot be provoked on Apache Kafka from the outside. Here, holds provoke them.
 
 Source: docs/spec/transactions.md#s8-10.
 """
@@ -50,7 +50,7 @@ def test_scenario_066_a_late_marker_response_to_an_old_coordinator_completes_not
             producer.commit_transaction(1)
         kafka.wait(hold="late")
         kafka.wait(transaction="t", state="PrepareCommit")
-        # The new coordinator writes the markers again, and completes the transaction.
+        # The new coordinator writes the markers again and completes the transaction.
         kafka.move_coordinator("transaction", "t", 2)
         kafka.wait(transaction="t", state="CompleteCommit")
         producer.commit_transaction(30)
@@ -127,7 +127,7 @@ class WriterByHand:
             self.producer_id, self.epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
 
     def late_marker(self) -> None:
-        """Repeats a marker of the last transaction, like a coordinator that has not received the response to its first
+        """Resends a marker of the last transaction, like a coordinator that received no response to its first
         attempt."""
         topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
         marker = WritableTxnMarker(

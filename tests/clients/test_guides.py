@@ -1,4 +1,4 @@
-"""Tests that the code blocks of the guides work when a reader pastes them.
+"""Tests that the guides' code blocks work when a reader pastes them.
 
 tests/support/guides.py explains the meaning of each block's language. tests/spark runs docs/using-spark.md.
 """

@@ -67,7 +67,7 @@ def test_with_tls_clients_with_a_certificate_are_served(tmp_path: Path) -> None:
 
 def test_peers_with_unfinished_requests_do_not_keep_other_clients_out(tmp_path: Path) -> None:
     """Each peer sends the start of a request and then stops. The broker keeps only a limited number of these
-    connections, and closes each of them after a limited time."""
+    connections and closes each of them after a limited time."""
     broker = started(tmp_path / "data", {})
     port = broker.ready["http_port"]
     assert status(HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S), "/readyz") == 200

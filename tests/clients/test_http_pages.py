@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such pages")
 
 
 def get(broker: BrokerProcess, path: str, *, at: str = "127.0.0.1", host: str | None = None) -> tuple[int, str]:
-    """Requests a page, and returns the status and the body.
+    """Requests a page and returns the status and the body.
 
     host  the Host header of the request
     """

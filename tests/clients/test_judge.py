@@ -82,7 +82,7 @@ def test_the_last_rare_answers_are_printed_when_the_command_fails(capfd: pytest.
     assert "rare" not in capfd.readouterr().err
 
 
-# The requests of this client do not depend on time, so their order is the same in every run.
+# This client's requests do not depend on time, so their order is the same in every run.
 ONE_BY_ONE = """
 import os
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest

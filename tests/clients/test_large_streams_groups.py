@@ -13,7 +13,7 @@ from tests.clients.streams_members import NO_DELAY, StreamsMember
 from tests.support.broker_process import new_broker
 from tests.support.wire import Wire
 
-SUBTOPOLOGIES = 400  # With this many subtopologies, the check of the topics takes more than one slice.
+SUBTOPOLOGIES = 400  # With this many subtopologies, checking the topics takes more than one slice.
 PARTITIONS = 3  # With this many partitions, the assignment runs in slices between requests.
 
 

@@ -1,4 +1,4 @@
-"""Tests that Odradek's admin client manages topics, and ends transactions whose owner has disappeared."""
+"""Tests that Odradek's admin client manages topics and ends transactions whose owner has disappeared."""
 
 from collections.abc import Iterator
 

@@ -266,7 +266,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(proxy: FlakyProxy, key: ApiKe
     topic = create_topic(proxy.bootstrap, "lost-answer")
     produce(proxy.bootstrap, topic, b"a", b"b")
     proxy.forget()
-    # `start` sends the first Metadata request, and does not retry it.
+    # `start` sends the first Metadata request and does not retry it.
     first_lost = 1 if key is ApiKey.METADATA else 0
     proxy.loses = lambda asked, _version, seen: asked == key.value and seen == first_lost
     partition = TopicPartition(topic, 0)

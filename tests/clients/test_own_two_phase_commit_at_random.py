@@ -1,8 +1,8 @@
 """Tests an application whose database decides transactions while requests, responses, producers and the broker fail at
 random.
 
-Readers see the contents of the database, in the order of the decisions. `SEED=n` repeats the choices of a run (but not
-the network's timing), and `SEEDS=n` sets the number of runs.
+Readers see the database's contents in the order of the decisions. `SEED=n` repeats the choices of a run (but not the
+network's timing), and `SEEDS=n` sets the number of runs.
 """
 
 from __future__ import annotations

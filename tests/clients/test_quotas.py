@@ -76,7 +76,7 @@ def test_throttled_clients_deliver_all_records_and_get_the_throttle_time(bootstr
 
 
 def test_connections_of_one_client_share_its_quota(bootstrap: str, topic: str) -> None:
-    """The broker adds up the usage of all connections of a client, so ten connections are not faster than one."""
+    """The broker adds up the usage of all of a client's connections, so ten connections are no faster than one."""
     batch = build_batch([NewRecord(None, bytes(LIMIT * 2), time.time_ns() // 1_000_000)])
     request = produce_request(topic, bytes(batch), acks=1)
     throttled_ms: list[int] = []

@@ -109,7 +109,7 @@ def test_a_crash_begins_a_leader_epoch_and_readers_get_the_end_of_the_previous_o
 
 
 class Reader:
-    """A consumer that reads all partitions from the start, and stores every record that is out of order."""
+    """A consumer that reads all partitions from the start and stores every record that is out of order."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._consumer = Consumer(
@@ -129,7 +129,7 @@ class Reader:
         self._next = [0] * PARTITIONS
         self.again: list[tuple[int, int, int]] = []  # (partition, offset, lower bound of the expected offset)
         self.values: list[list[int]] = [[] for _ in range(PARTITIONS)]
-        self.ended: set[int] = set()  # partitions whose end has been reached since the last clearing of this set
+        self.ended: set[int] = set()  # partitions whose end has been reached since this set was last cleared
 
     def poll(self, timeout_s: float) -> None:
         message = self._consumer.poll(timeout_s)

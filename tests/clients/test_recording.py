@@ -1,5 +1,5 @@
-"""Tests that `odradek serve --record` records the exchanges of a real client, that the recording survives a kill of the
-broker, and that it contains no passwords."""
+"""Tests that `odradek serve --record` records the exchanges of a real client, that the recording survives when the
+broker is killed, and that it contains no passwords."""
 
 from __future__ import annotations
 

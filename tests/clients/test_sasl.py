@@ -237,7 +237,7 @@ def metric(http_port: int, name: str) -> float:
 @pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_confluents_client_renews_its_session_while_it_produces(tmp_path: Path, mechanism: str) -> None:
-    """Waits until the connection has re-authenticated twice and checks that no record is lost meanwhile."""
+    """Waits until the connection has re-authenticated twice and checks that no record was lost in the process."""
     session_ms = 2_000
     with BrokerProcess(tmp_path / "data", SETTINGS | {"connections.max.reauth.ms": session_ms}) as broker:
         create_scram_users(broker.bootstrap)

@@ -1,5 +1,5 @@
 """Tests that a prepared transaction is sealed once another producer has taken it over. The tests use the network, kill
--9 of the broker, and every node of a controlled cluster.
+-9 on the broker, and every node of a controlled cluster.
 
 tests/spec/transactions/test_sealed_transactions.py covers the rules case by case. Source:
 docs/spec/transactions.md#s3-7.
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka has KIP-939"
 
 ID, TOPIC, GROUP = "payments", "orders", "readers"
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 1}
-KEEPING, PRODUCING, COMMITTING, ENDING, ADDING = 6, 12, 5, 5, 3  # versions of the requests
+KEEPING, PRODUCING, COMMITTING, ENDING, ADDING = 6, 12, 5, 5, 3  # request versions
 ADDS_NOTHING = 3  # a version of TxnOffsetCommit that needs AddOffsetsToTxn first
 PASSING = frozenset(
     {
@@ -160,7 +160,7 @@ def committed_offset(bootstrap: str) -> int:
 
 
 def is_refused(wire: Wire, old: Pair) -> None:
-    """Checks that the broker refuses every request of the old producer that could change the transaction."""
+    """Checks that the broker refuses every request from the old producer that could change the transaction."""
     assert produce(wire, old, 1, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
     for version in (ADDS_NOTHING, COMMITTING):
         assert commit_offset(wire, old, 7, version) is ErrorCode.INVALID_PRODUCER_EPOCH

@@ -310,8 +310,8 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
 async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_an_hour(
     tmp_path_factory: pytest.TempPathFactory, hours: int
 ) -> None:
-    """The broker never removes a prepared transaction. It removes an ended transaction within the hour only if
-    expiration rules require this, as in this test."""
+    """The broker never removes a prepared transaction. It removes a completed transaction within the hour only if
+    expiration rules require it, as in this test."""
     settings = SETTINGS | TWO_PHASE | {"odradek.transactional.id.expiration.rules": "spark.=2000"}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as broker:
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
@@ -362,8 +362,8 @@ async def test_an_abort_also_ends_the_transactions_of_tasks_without_a_response(q
 @pytest.mark.parametrize("ends", ["abort", "commit"])
 @pytest.mark.parametrize("step", list(TaskStep), ids=lambda step: step.name.lower())
 async def test_no_task_of_an_ended_write_leaves_a_transaction_open(query: Query, step: TaskStep, ends: str) -> None:
-    """The task stops at one of its steps while the driver ends the write, and then continues. If the driver commits the
-    write, another attempt at the same partition has succeeded."""
+    """The task pauses at one of its steps while the driver ends the write, and then continues. In the `commit` case,
+    another attempt at the same partition has succeeded."""
     driver = query.driver()
     votes = [await query.prepare(driver.run, 0, partition) for partition in range(PARTITIONS)]
     reached, goes_on = threading.Event(), threading.Event()

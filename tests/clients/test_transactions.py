@@ -20,7 +20,7 @@ SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
-LONG_MS = 600_000  # The timeout of the transaction must be longer than a restart of the broker.
+LONG_MS = 600_000  # The transaction timeout must be longer than a broker restart takes.
 Producer = Callable[..., Transactional]
 
 

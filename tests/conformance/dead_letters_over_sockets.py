@@ -125,7 +125,7 @@ class SharedTopic:
         return [Copy.of(each) for _, records in self.batches(queue or self.queue, partition) for each in records]
 
     def copied(self, queue: str | None = None) -> list[int]:
-        """Returns the source offsets of the copies, in the order of the copies."""
+        """Returns the copies' source offsets, in the order of the copies."""
         return [each.offset for each in self.copies(queue)]
 
     def batch_sizes(self) -> list[int]:
@@ -135,7 +135,7 @@ class SharedTopic:
         """Returns the states that were stored for each offset, without consecutive duplicates.
 
         It does not matter how many offsets a write contains. Kafka writes the final state of each record separately
-        (L14), and moves the start offset afterwards; this broker does both in one write.
+        (L14) and moves the start offset afterwards; this broker does both in one write.
         """
         found: dict[int, History] = {}
         key = SharePartitionKey(self.group, self.topic_id, partition)

@@ -86,7 +86,7 @@ def subtopology(
     copartitions: Sequence[tuple[Sequence[int], Sequence[int]]] = (),
     patterns: Sequence[str] = (),
 ) -> Subtopology:
-    """Returns a subtopology. `copartitions` has, for each copartition group, the indexes of its source topics and of
+    """Returns a subtopology. `copartitions` lists, for each copartition group, the indexes of its source topics and of
     its repartition topics."""
     return Subtopology(
         subtopology_id=name,

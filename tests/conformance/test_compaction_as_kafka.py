@@ -153,7 +153,7 @@ def contents(data: Path) -> dict[str, list[Batch] | list[tuple[int, int]]]:
     """Returns the batches of each segment, without fields that depend on a clock or library, and the aborted
     transactions in the index.
 
-    The first offsets of these transactions are not compared. Our copy is taken from a running Kafka, so its indexes are
+    These transactions' first offsets are not compared. Our copy is taken from a running Kafka, so its indexes are
     rebuilt from the remaining records.
     """
     found: dict[str, list[Batch] | list[tuple[int, int]]] = {}

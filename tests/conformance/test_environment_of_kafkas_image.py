@@ -54,7 +54,7 @@ def settings_of_kafka(variables: dict[str, str], mounted: str | None, folder: Pa
     if mounted is not None:
         (folder / "mounted/server.properties").write_text(mounted)
     words = ["java", "-cp", run_kafka("classpath").strip(), "kafka.docker.KafkaDockerWrapper", "setup"]
-    # The program then tries to format a directory, and fails because there is no cluster id. The test ignores this.
+    # The program then tries to format a directory and fails because there is no cluster id. The test ignores this.
     done = subprocess.run(
         [*words, *(f"--{name}-configs-dir={folder / name}" for name in ("default", "mounted", "final"))],
         env={**{name: value for name, value in os.environ.items() if "KAFKA" not in name.upper()}, **variables},

@@ -82,7 +82,7 @@ def test_kafka_keeps_prepared_transactions_and_ends_them_with_their_original_id_
         for name in names[:5]:
             code = on_kafka.end(name, pairs[name], commit="abort" not in name)
             assert code is E.NONE, name
-            # Kafka responds once the decision is stored, and writes the markers afterwards.
+            # Kafka responds once the decision is stored and writes the markers afterwards.
             wait_for("the markers", partial(is_complete, on_kafka, name))
             assert read(kafka, name) == ([] if "abort" in name else [b"prepared"]), name
         # Kafka does not know the producer id and epoch that the recovery received. A new owner of the id aborts the

@@ -1,4 +1,4 @@
-"""Tests that the command line tools of Kafka 4.3.1 work with our broker, and print the same output as with Kafka."""
+"""Tests that the command line tools of Kafka 4.3.1 work with our broker and print the same output as with Kafka."""
 
 import json
 import re

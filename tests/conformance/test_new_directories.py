@@ -156,8 +156,7 @@ def test_meta_properties_are_those_of_4_3_1(made: Mapping[tuple[str, str], Path]
 def test_the_first_start_appends_the_levels_in_a_transaction_and_registers_the_broker(
     made: Mapping[tuple[str, str], Path], name: str, release: str
 ) -> None:
-    """The first start appends the feature levels to the metadata log in a transaction, and registers the broker
-    (P4)."""
+    """The first start appends the feature levels to the metadata log in a transaction and registers the broker (P4)."""
     found = list(records(made[name, release] / LOG))
     end = next(at for at, each in enumerate(found) if isinstance(each, EndTransactionRecord))
     begin, *of_levels, min_isr = found[:end]

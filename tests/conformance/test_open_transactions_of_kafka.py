@@ -1,4 +1,4 @@
-"""Tests that a transaction that was open when Apache Kafka stopped is still open in Odradek, and can be ended there.
+"""Tests that a transaction that was open when Apache Kafka stopped is still open in Odradek and can be ended there.
 
 The transaction `open-tvN` has one record in each partition of `ledger`, and offset 7 of `source-0` for the group
 `copiers`. In ledger-0 it is followed by a record outside any transaction. See the README of the oracle kit's data.

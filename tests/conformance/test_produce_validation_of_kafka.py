@@ -1,4 +1,4 @@
-"""Tests that Apache Kafka gives the answer that each row of tests/support/produced.py expects, and stores the same
+"""Tests that Apache Kafka gives the answer that each row of tests/support/produced.py expects and stores the same
 records as Odradek."""
 
 import re

@@ -1,5 +1,5 @@
 """Tests that Apache Kafka and Odradek give the same responses to the same valid and invalid requests, at every version.
-Odradek emulates the release of Kafka with which it is compared.
+Odradek emulates the Kafka release that it is compared with.
 
 If BROKER=kafka is set, a second Kafka replaces Odradek. Any difference is then a fault in the comparison itself.
 """

@@ -1,5 +1,5 @@
 """Tests that Apache Kafka and Odradek give the same responses to transactional requests, at every version and every
-transaction.version. Odradek emulates the release of Kafka with which it is compared.
+transaction.version. Odradek emulates the Kafka release that it is compared with.
 
 UpdateFeatures changes the level of both brokers at run time. If BROKER=kafka is set, a second Kafka replaces Odradek.
 """
@@ -45,7 +45,7 @@ SCRIPTS: dict[LevelScript, int] = {
     **repeated_transactions_script.SCRIPTS,
 }
 # By API key: the first version of the protocol for transaction.version 2. At level 0, Kafka cannot store the state that
-# these versions require, and leaves the transactional id blocked (docs/spec/transactions.md#s2-12). Odradek answers
+# these versions require and leaves the transactional id blocked (docs/spec/transactions.md#s2-12). Odradek answers
 # these versions like older ones.
 NEW_PROTOCOL = {0: 12, 24: 4, 26: 5, 28: 5}
 # The level does not affect partitions, so it is enough to run the first and the last version.

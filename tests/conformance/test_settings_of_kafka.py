@@ -29,7 +29,7 @@ TABLES: Mapping[str, Mapping[str, Setting]] = {
     "group": GROUP_SETTINGS,
     "client-metrics": CLIENT_METRICS_SETTINGS,
 }
-ONE_NODE = {  # Odradek's default and Kafka's default of each setting
+ONE_NODE = {  # Odradek's default and Kafka's default for each setting
     "controller.listener.names": ("CONTROLLER", None),
     "group.initial.rebalance.delay.ms": ("0", "3000"),
     "listeners": ("PLAINTEXT://localhost:9092", "PLAINTEXT://:9092"),

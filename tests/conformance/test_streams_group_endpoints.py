@@ -1,4 +1,4 @@
-"""Tests that responses list the endpoints at which an application's instances serve their state:
+"""Tests that responses list the endpoints where an application's instances serve their state:
 docs/spec/streams-groups.md#s6, #s13-5."""
 
 from odradek.protocol.messages.streams_group_heartbeat_request import Endpoint

@@ -1,7 +1,7 @@
-"""Tests that members of a streams group, and clients that describe the group, need ACLs.
+"""Tests that the members of a streams group need ACLs, as do clients that describe the group.
 
 Rules: docs/spec/streams-groups.md#s9-1, #s13-7. ANONYMOUS is an administrator and uses a listener without passwords.
-Alice uses a listener with SASL, and has only the rights that a test grants her.
+Alice uses a listener with SASL and has only the rights that a test grants her.
 """
 
 from collections.abc import Iterator

@@ -28,8 +28,7 @@ def with_a_store(scene: Scene, source: str = "i4") -> None:
 
 
 def joined(member: Member) -> tuple[int, Tasks | None]:
-    """Joins, and waits for tasks if internal topics must be created first. Returns the member epoch and active
-    tasks."""
+    """Joins and waits for tasks if internal topics must be created first. Returns the member epoch and active tasks."""
     return member.beat_for_tasks().epoch_and_tasks if member.join().statuses else (member.epoch, None)
 
 

@@ -1,7 +1,7 @@
 """A tour of the requests that Kafka 4.4 changed, and the recording of Kafka 4.4.0's responses.
 
 `python -m tests.conformance.what_4_4_changed` needs Java and the oracle kit. It records the tour with a running Kafka
-4.4.0, and writes `tests/support/recordings/kafka-4.4.0`.
+4.4.0 and writes `tests/support/recordings/kafka-4.4.0`.
 """
 
 from __future__ import annotations

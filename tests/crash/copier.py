@@ -140,8 +140,8 @@ class Copier:
             self._rewind()
 
     def _is_next(self, message: Message) -> bool:
-        """Returns whether this is the next record. After a change of the leader epoch, librdkafka may repeat a record,
-        because it validates an earlier position. The source has no gaps."""
+        """Returns whether this is the next record. After the leader epoch has changed, librdkafka may deliver a record
+        twice, because it validates an earlier position. The source has no gaps."""
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None

@@ -93,7 +93,7 @@ class CopierProcess:
 
 
 class Watcher(threading.Thread):
-    """Reads all committed records of a topic, from the start and while they are written, and records those that it
+    """Reads all of a topic's committed records, from the start and as they are written, and keeps a record of those
     received."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str) -> None:
@@ -222,8 +222,8 @@ def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
 
 
 def first_difference(found: list[str], expected: list[str]) -> object:
-    """Returns the first position at which the lists differ, with the next values of both lists. Returns the two lengths
-    if one list is longer, or None if the lists are equal."""
+    """Returns the first position where the lists differ, with the next values of both. Returns the two lengths if one
+    list is longer, or None if the lists are equal."""
     for place, (one, other) in enumerate(zip(found, expected, strict=False)):
         if one != other:
             return place, found[place : place + 5], expected[place : place + 5]

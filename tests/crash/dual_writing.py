@@ -73,7 +73,7 @@ class Nursery:
         self._write("")
 
     def until(self, *events: str) -> dict[str, Any]:
-        """Returns the first reported event of one of these kinds or of the kind "ended"."""
+        """Returns the first reported event whose kind is one of these or "ended"."""
         while True:
             try:
                 message = self._lines.get(timeout=PATIENCE_S)

@@ -54,7 +54,7 @@ class Rejection(Enum):
 
     PLAIN = 0  # rejects the job outside any transaction
     COMMITTED = 1  # rejects the job in a transaction that commits
-    ABORTED = 2  # rejects the job in a transaction that aborts, and gives it a result at the next delivery
+    ABORTED = 2  # rejects the job in a transaction that aborts and gives it a result at the next delivery
 
 
 def rejection(job: bytes) -> Rejection | None:
@@ -102,8 +102,8 @@ class JournallingWorker(Worker):
 
 
 class SlowWorker(JournallingWorker):
-    """Works like the example, but sometimes takes longer than the lock duration of its jobs. If a lock expires before
-    the worker has acknowledged the jobs, the worker must abort. If a lock expires before the commit, the worker is
+    """Works like the example, but sometimes takes longer than its jobs' lock duration. If a lock expires before the
+    worker has acknowledged the jobs, the worker must abort. If a lock expires before the commit, the worker is
     fenced."""
 
     def __init__(self, job: Job) -> None:

@@ -169,7 +169,7 @@ TOPOLOGY = Topology(
 
 
 class RawMember(threading.Thread):
-    """A member of the group in its own process. It may vanish or leave at any moment, and returns with another member
+    """A member of the group in its own process. It may vanish or leave at any moment and returns with another member
     id."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Tests that a prepared transaction survives every kill -9 of the broker, and ends as the external coordinator decided.
+"""Tests that a prepared transaction survives every kill -9 of the broker and ends as the external coordinator decided.
 
 The test runs ROUNDS transactions (12 by default) of one transactional id. In each round the broker is killed twice
 while it handles a chosen request. Then the application restarts and follows its notes. The test sends raw requests in
@@ -33,7 +33,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "12"))
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 2}
 ID, TOPIC = "payments", "orders"
 NO_PAIR = (-1, -1)
-KEEPING, PRODUCING, ENDING, FINDING = 6, 12, 5, 4  # versions of the requests
+KEEPING, PRODUCING, ENDING, FINDING = 6, 12, 5, 4  # request versions
 PATIENCE_S = 60
 RETRIED = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
@@ -186,7 +186,7 @@ def test_prepared_transactions_survive_every_kill_and_end_as_decided(broker: Bro
 
 
 def resumed(application: Application, broker: Broker) -> Application:
-    """Returns a new process of the application, with the notes of the old one."""
+    """Returns a new process of the application, with the old one's notes."""
     again = Application(broker)
     again.to_commit, again.committed = application.to_commit, application.committed
     return again

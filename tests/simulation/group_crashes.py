@@ -1,8 +1,8 @@
-"""Plays a story with the members of a group, while the broker crashes at every disk call.
+"""Plays a story with the members of a group while the broker crashes at every disk call.
 
 Wherever the broker dies, the members repeat their unanswered requests to the next broker, as clients do, and continue.
 Everything that a member learned before the crash must still be true after the restart. A subclass of `GroupWorld`
-defines the story, and the requests and responses of its type of group.
+defines the story and its group type's requests and responses.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GroupWorld(ABC, Generic[M]):
 
     @abstractmethod
     def farewell(self, member: M, epoch: int) -> Message:
-        """Returns the heartbeat with which a member leaves."""
+        """Returns the heartbeat that makes a member leave."""
 
     @abstractmethod
     def recorded(self) -> dict[str, int]:
@@ -118,7 +118,7 @@ class GroupWorld(ABC, Generic[M]):
 
     @abstractmethod
     def check(self) -> None:
-        """Checks everything that must hold after every event."""
+        """Checks the invariants that must hold after every event."""
 
     @abstractmethod
     def check_end(self) -> None:
@@ -133,7 +133,7 @@ class GroupWorld(ABC, Generic[M]):
             self.done += 1
 
     def fork(self: W) -> W:
-        """Returns a copy of this world, so that the story can continue on one of several states of the disk."""
+        """Returns a copy of this world, so that the story can continue on one of several disk states."""
         other = copy(self)
         other.members = deepcopy(self.members)
         return other

@@ -214,7 +214,7 @@ def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen:
 
 
 def ask_for_offset(broker: "SimulatedBroker", group: str, answered: Callable[[int], None]) -> None:
-    """Requests the committed offset of a group, and passes the offset to `answered`, or -1 if there is none. Does not
+    """Requests the committed offset of a group and passes the offset to `answered`, or -1 if there is none. Does not
     call `answered` while the coordinator is loading."""
 
     def came(data: bytes) -> None:

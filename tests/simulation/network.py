@@ -21,7 +21,7 @@ HEADER_BYTES = 8  # length and correlation id of a response
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """The probabilities with which a message is lost, a request arrives twice, and a message is late."""
+    """The probabilities that a message is lost, that a request arrives twice, and that a message is late."""
 
     lost: float = 0.02
     twice: float = 0.03

@@ -557,7 +557,7 @@ class Administration:
             self._leave(member)
 
     def stop_and_administer(self) -> None:
-        """Makes all members of a group leave, and then lets an administrator change the group."""
+        """Makes all members of a group leave and then changes the group as an administrator."""
         pending = [group for (group, _), _, rec in self.records() if rec.state is State.PENDING]
         group = self.pick(pending or GROUPS)
         for member in self.members.values():
@@ -793,7 +793,8 @@ class Administration:
         self.check(E.NONE not in codes, f"{record} is acknowledged, and {rec.txn} holds it")
 
     def repeat_marker(self) -> None:
-        """Repeats a marker of a recently ended transaction, and checks that it is accepted, or refused as outdated."""
+        """Repeats a marker of a recently ended transaction and checks that it is either accepted or refused as
+        outdated."""
         producer = self.pick([each for each in self.producers.values() if each.ended])
         if producer is None:
             return
@@ -975,8 +976,7 @@ class Administration:
             self._lost_session(member)
 
     def die(self) -> None:
-        """Kills the broker at a random disk call during a request, restarts it, and finds out the outcome of the
-        request."""
+        """Kills the broker at a random disk call during a request, restarts it, and finds out the request's outcome."""
         self.under_way = None
         self.stage.die_after(self.rng.randint(1, 8))
         try:

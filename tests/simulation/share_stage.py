@@ -179,7 +179,7 @@ class ShareStory:
         return self.knowledge.members.setdefault(name, Member(name))
 
     def join(self, name: str) -> Member:
-        """Joins, and sends heartbeats until the partition is assigned, because its state must be initialised first."""
+        """Joins and sends heartbeats until the partition is assigned, because its state must be initialised first."""
         member = self.member(name)
         for _ in range(20):
             self.beat(member)

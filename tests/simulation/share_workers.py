@@ -1,6 +1,6 @@
 """Members of share groups that behave like real clients over a faulty network. Each member is a script of `Ask`s.
 
-`Sharer` joins, sends heartbeats and fetches. `Worker` writes an output for each record, and acknowledges the record in
+`Sharer` joins, sends heartbeats and fetches. `Worker` writes an output for each record and acknowledges the record in
 the same transaction. `PlainMember` acknowledges without a transaction. All of them record what they learn in a
 `Ledger`, which the checks use.
 """
@@ -61,7 +61,7 @@ class Ledger:
             self.used_up.add(record)
 
     def forget(self, member: str) -> None:
-        """Removes the locks of a member, because its session has ended or its broker has died."""
+        """Removes a member's locks, because its session has ended or its broker has died."""
         self.locks = {record: held for record, held in self.locks.items() if held[0] != member}
 
 

@@ -57,7 +57,7 @@ class Afterwards(ShareStage):
 
 
 class ShareWorld(World):
-    least_segment_bytes = 2_000  # A segment must have room for all records of a heartbeat.
+    least_segment_bytes = 2_000  # A segment must have room for all records that a heartbeat writes.
 
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         rng = Random(f"shares {seed}")

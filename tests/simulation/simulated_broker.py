@@ -106,7 +106,7 @@ class Parts:
 
 
 class LogInTurns(CoordinatorLog):
-    """A log that is read without a thread, in portions between which other work can run."""
+    """A log that is read without a thread, in portions, so that other work can run in between."""
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
@@ -278,7 +278,7 @@ class SimulatedBroker:
         return next(self._uuids).to_bytes(16, "big")
 
     def receive(self, frame: bytes, answered: Callable[[bytes], None], client: str = "") -> None:
-        """Handles one request, and passes the response to `answered`, possibly before this method returns.
+        """Handles one request and passes the response to `answered`, possibly before this method returns.
 
         frame   the request with its length prefix; the response has a length prefix too
         client  name of the connection

@@ -1,4 +1,4 @@
-"""A user of the storage package that records the package's promises, and checks after a crash that they have been
+"""A user of the storage package that records the package's promises and checks after a crash that they have been
 kept."""
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def contents(log: Log, start_offset: int) -> dict[int, bytes]:
 
 
 def check_promises(disk: FakeDisk, promises: Promises, *, killed: bool) -> None:
-    """Opens the disk that a crash has left and compares it with the promises. Then appends to every log, and opens the
+    """Opens the disk that a crash has left and compares it with the promises. Then appends to every log and opens the
     disk again.
 
     killed  whether only the process died, in which case unsynced writes survive

@@ -1,8 +1,8 @@
 """Tests that after a crash every acknowledged record exists once, no record exists twice, and each producer's records
 are in order.
 
-Producers and a coordinator work with a failing disk and slow threads, until the process is killed or the power fails.
-The seed determines the complete run.
+Producers and a coordinator run with a failing disk and slow threads until the process is killed or the power fails. The
+seed determines the complete run.
 """
 
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class SentBatch:
 
 
 class Producer:
-    """A producer that sends its next batch after an acknowledgement, and repeats the last batch after a failure."""
+    """A producer that sends its next batch after an acknowledgement and repeats the last batch after a failure."""
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id

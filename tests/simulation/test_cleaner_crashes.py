@@ -30,8 +30,8 @@ def dirty_log() -> CompactedLog:
 
 
 def crashes(*, half_write: bool = False) -> Iterator[tuple[int, FakeDisk]]:
-    """Yields the number of each disk call of a cleaning pass, and the disk after a crash before this call, or halfway
-    through it."""
+    """Yields the number of each disk call in a cleaning pass, and the disk after a crash before or halfway through that
+    call."""
     call = 0
     while True:
         call += 1

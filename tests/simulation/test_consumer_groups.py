@@ -24,10 +24,10 @@ TOPICS = {"T1": 1, "T3": 3, "T6": 6}
 
 
 class Consumer:
-    """A consumer that behaves like a real one: it works on its last assignment, and stops its work on revoked
-    partitions before its next heartbeat.
+    """A consumer that behaves like a real one: it works on its last assignment and stops its work on revoked partitions
+    before its next heartbeat.
 
-    `owned` contains the partitions on which the consumer believes it may work.
+    `owned` contains the partitions that the consumer believes it may work on.
     """
 
     def __init__(self, name: str, world: World) -> None:

@@ -1,7 +1,7 @@
 """Tests that topics are created either completely or not at all if the process dies at any disk call.
 
-A thread creates the directories of the topics, and the topics are published in slices. After a restart, either all
-topics of the request exist with all partitions online, or neither the topics nor their directories exist.
+A thread creates the topics' directories, and the topics are published in slices. After a restart, either all topics of
+the request exist with all partitions online, or neither the topics nor their directories exist.
 """
 
 from contextlib import suppress

@@ -1,8 +1,8 @@
 """Tests that a new topic with the name of a deleted topic is empty at first, even if the process dies at any disk call.
 
 The old topic is deleted during a transaction. `__transaction_state` and partition directories identify topics by name.
-Even if the crash leaves them out of date, the new topic gets no record of the old topic and no marker of the old
-topic's transaction. The transaction still ends.
+Even if the crash leaves them out of date, the new topic gets no records from the old topic and no marker of its
+transaction. The transaction still ends.
 """
 
 from collections.abc import Callable, Iterator

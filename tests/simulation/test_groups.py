@@ -126,7 +126,7 @@ class World:
         self.scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=delay_ms, group_max_size=6))
         self.clients = [Client(f"c{number}", self.scene, self.rng) for number in range(5)]
         self.trace = [f"SEED={seed}"]
-        self.generation = 0  # highest generation for which an assignment was recorded
+        self.generation = 0  # highest generation with a recorded assignment
         self.assignments: dict[tuple[int, str], bytes] = {}  # assignment by (generation, member id)
         self.committed = -1
 

@@ -99,7 +99,7 @@ def disconnects(name: str) -> Event:
 
 
 def waits(ms: int) -> Event:
-    """Returns an event in which locks expire, snapshots are taken, and records of the state topic are deleted."""
+    """Returns an event in which locks expire, snapshots are written, and records of the state topic are deleted."""
     return lambda story: story.stage.wait(ms)
 
 

@@ -79,7 +79,7 @@ class StreamsStage(Stage):
 
 
 class Instance:
-    """A member that behaves like a real one: it works on its last assignment, and closes revoked tasks before its next
+    """A member that behaves like a real one: it works on its last assignment and closes revoked tasks before its next
     heartbeat.
 
     `active` and `standby` contain the tasks that the member believes it has.

@@ -204,8 +204,7 @@ class Trial:
             self.model.write(name, pair, index, Record(value, pair[0]), adds=adds)
 
     def settle(self, reply: Any) -> None:
-        """Waits for the response. A request that adds a partition waits for the end of the previous transaction
-        first."""
+        """Waits for the response. A request that adds a partition first waits for the previous transaction to end."""
         self.scene.settle()
         if isinstance(reply, Deferred) and not reply.is_done:
             self.pass_time(200)

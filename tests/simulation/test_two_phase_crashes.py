@@ -1,8 +1,8 @@
 """Tests of two-phase commits with a kill or a power failure before every disk call in each step.
 
 No flush setting requires an fsync here. The broker must sync records because an external coordinator relies on them.
-The test plays this coordinator: it has noted the transaction's producer id and epoch and its decision, and acts on
-these notes after the crash. Scenarios: docs/spec/transactions.md#s8-8.
+The test plays this coordinator: it has noted the transaction's producer id and epoch and its decision and acts on these
+notes after the crash. Scenarios: docs/spec/transactions.md#s8-8.
 """
 
 from collections.abc import Callable, Iterator
@@ -226,7 +226,7 @@ def assert_decided(stage: Stage, notes: Notes, when: str) -> None:
 
 
 def synced(stage: Stage, step: Step) -> list[str]:
-    """Returns the topics whose logs a step has synced, each once, in the order of the syncs."""
+    """Returns the topics whose logs a step has synced, in the order of the syncs and without duplicates."""
     start = len(stage.disk.log)
     step(stage, Notes(ongoing=stage.pair))
     calls = [call for call in stage.disk.log[start:] if call.startswith("sync") and call.endswith(".log")]

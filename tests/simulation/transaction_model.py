@@ -118,7 +118,7 @@ class Txn:
     owner: Pair | None = None
     previous: Pair | None = None  # the pair that EndTxn and InitProducerId recognise as previous
     is_previous_known: bool = False  # whether InitProducerId recognises that pair; a restart may forget it
-    version: int = 0  # the transaction version of the last step
+    version: int = 0  # the last step's transaction version
     partitions: set[int] = field(default_factory=set)
     started_ms: int = 0
     next_is_two_phase: bool | None = None

@@ -1,5 +1,5 @@
 """A world of transactional producers with a broker, a network and a disk that all fail. The broker is killed, the
-network loses and delays messages, and disk calls fail. Producers die, or sleep and are replaced meanwhile.
+network loses and delays messages, and disk calls fail. Producers die, or sleep and are replaced in the meantime.
 
 One seed determines all of this. If an invariant is violated, `World(seed).run()` raises AssertionError with the trace.
 """
@@ -147,7 +147,7 @@ class World:
 
     @property
     def fingerprint(self) -> str:
-        """Returns a digest of all events of the run."""
+        """Returns a digest of all events in the run."""
         return sha256("\n".join(self.trace).encode()).hexdigest()
 
     def note(self, what: str) -> None:
@@ -436,7 +436,7 @@ class World:
 
 
 def failure_of(world: World) -> AssertionError | None:
-    """Runs the world, and returns the error with which the run fails, or None if it succeeds."""
+    """Runs the world and returns the error with which the run fails, or None if it succeeds."""
     try:
         world.run()
     except AssertionError as failure:

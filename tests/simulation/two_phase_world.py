@@ -54,7 +54,7 @@ class Database:
     ordinary: set[tuple[str, Pair]] = field(default_factory=set)
 
     def take_over(self, transactional_id: str) -> int:
-        """Returns the number with which the new instance writes. Earlier instances can no longer write."""
+        """Returns the number that the new instance uses for its writes. Earlier instances can no longer write."""
         number = self.owners[transactional_id] = self.owners.get(transactional_id, 0) + 1
         return number
 

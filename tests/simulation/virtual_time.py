@@ -1,4 +1,4 @@
-"""Time that jumps from event to event. When a process ends, so do its timers, ticks and threads."""
+"""Time that jumps from event to event. When a process dies, so do its timers, ticks and threads."""
 
 import heapq
 from collections.abc import Callable, Sequence

@@ -34,7 +34,7 @@ Pair = tuple[int, int]
 class MarkersOfVersion0:
     """KAFKA-19446 (bug 7): leaders compare the epochs of markers as before KIP-1228.
 
-    A late marker of the previous transaction then has the epoch of the current one, and ends it.
+    A late marker of the previous transaction then has the epoch of the current one and ends it.
     """
 
     def __init__(self, writer: MarkerWriter) -> None:

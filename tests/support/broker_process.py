@@ -156,7 +156,7 @@ class BrokerProcess(Broker):
         return self._process.wait(timeout_s)
 
     def kill_while_starting(self, after_s: float) -> None:
-        """Starts the broker, and sends SIGKILL after `after_s` seconds, whether or not the broker is ready."""
+        """Starts the broker and sends SIGKILL after `after_s` seconds, whether or not the broker is ready."""
         ready_file = self._launch()
         time.sleep(after_s)
         self._end(signal.SIGKILL)

@@ -70,7 +70,7 @@ class ManualTimers:
 
     @property
     def elapsed_ms(self) -> float:
-        """Time since the timers were created, unaffected by changes of the clock."""
+        """Time since the timers were created, unaffected by changes to the clock."""
         return self._elapsed_ms
 
     def armed(self) -> list[float]:

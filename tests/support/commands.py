@@ -1,4 +1,4 @@
-"""Runs the commands of `odradek` in this process, because starting a process would take longer than most commands."""
+"""Runs `odradek` commands in this process, because starting a process would take longer than most commands."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Statements:
     def __init__(self) -> None:
         # how the text of the next failing statement starts, and when the failure occurs
         self.fault: tuple[str, FaultTime] | None = None
-        self.rewrite: Rewrite = lambda statement: statement  # lets a test plant a bug
+        self.rewrite: Rewrite = lambda statement: statement  # replaced by tests that plant a bug
 
     def meet(self, statement: str, run: Callable[[str], Any]) -> Any:
         when = None if self.fault is None or not statement.startswith(self.fault[0]) else self.fault[1]

@@ -64,7 +64,7 @@ class FakeDisk:
         self.calls = 0  # number of calls that changed the disk
         self.log: list[str] = []  # names and paths of the calls that changed the disk, in order
         self.now_ms = 0
-        # called at each point where `crash_before` could end the process
+        # called at each point where `crash_before` could kill the process
         self.before_call: Callable[[], None] | None = None
 
     # --- faults

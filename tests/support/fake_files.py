@@ -58,7 +58,7 @@ class File:
 
 @dataclass(slots=True)
 class NameChange:
-    """An atomic change of names: `removed` disappears and `added` appears."""
+    """An atomic change to names: `removed` disappears and `added` appears."""
 
     removed: str | None
     added: str | None
@@ -110,8 +110,8 @@ class BytesOnly(OnlySyncedSurvives):
 
 
 class Chance:
-    """Decides at random which changes survive. A write may survive completely, not at all, up to some byte, or without
-    some of its pages."""
+    """Decides at random which changes survive. A write can survive completely, not at all, up to some byte, or with
+    some of its pages missing."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

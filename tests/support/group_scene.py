@@ -122,7 +122,7 @@ class Scene:
         rebalance_timeout_ms: int = 60_000,
         version: int = 3,
     ) -> PendingRequest[JoinGroupResponse]:
-        """Sends JoinGroup, by default at version 3, with which a new member joins in a single request. `come` also
+        """Sends JoinGroup, by default at version 3, which lets a new member join in a single request. `come` also
         settles the rebalance."""
         request = JoinGroupRequest(
             group_id=group,

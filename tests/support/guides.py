@@ -132,8 +132,8 @@ def installed_by(block: Block) -> list[str]:
 
 
 def script(page: Sequence[Block]) -> str:
-    """Returns the script that a reader would paste. It prints a line before each block, at which the output can be
-    split."""
+    """Returns the script that a reader would paste. It prints a marker line before each block, so that the output can
+    be split there."""
     lines = ["set -e", "exec 2>&1"]
     for number, block in enumerate(page):
         lines.append(f"echo '{MARK}{number}'")
@@ -180,7 +180,7 @@ def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment
             said = f"it did not end within {timeout_s:.0f} s"
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(bash.pid, signal.SIGKILL)  # also ends processes that the blocks have left in the background
+                os.killpg(bash.pid, signal.SIGKILL)  # also kills processes that the blocks have left in the background
         assert bash.stdout is not None
         output = bash.stdout.read()
     parts = output.split(MARK)[1:]

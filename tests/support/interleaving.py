@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from random import Random
 
-# If a step takes longer than this, its thread probably waits for a lock, and another thread takes the next step.
+# If a step takes longer than this, its thread is probably waiting for a lock, and another thread takes the next step.
 BLOCKED_AFTER_S = 0.05
 PATIENCE_S = 60.0
 

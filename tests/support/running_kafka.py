@@ -9,7 +9,7 @@ from tests.support.leash import Leash
 from tests.support.oracle import run_kafka
 
 ATTEMPTS = 3
-TAKEN = "Address already in use"  # the kit's error if another process has taken the controller's port in the meantime
+TAKEN = "Address already in use"  # the kit's error if another process has claimed the controller's port in the meantime
 
 
 @contextmanager

@@ -286,7 +286,7 @@ class ShareBroker(TransactionBroker):
         self.settle()
 
     def transactional(self, count: int, *, commit: bool | None) -> None:
-        """Appends records of a transaction to "T", and commits the transaction, aborts it, or leaves it open (None)."""
+        """Appends a transaction's records to "T" and commits the transaction, aborts it, or leaves it open (None)."""
         producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
         partition, now_ms = self.partition("T"), self.clock.now_ms()
         records = [NewRecord(None, b"v", now_ms) for _ in range(count)]

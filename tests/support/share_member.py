@@ -150,7 +150,7 @@ class Member:
         return self.fetched(self.begin_fetch(*topic_ids, **how), how.get("version", 2))
 
     def acquire(self, *topic_ids: bytes, **how: Any) -> list[tuple[int, int, int]]:
-        """Fetches, and returns (first offset, last offset, delivery count) for every acquired range."""
+        """Fetches and returns (first offset, last offset, delivery count) for every acquired range."""
         response = self.fetch(*topic_ids, **how)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return [each for answer in partitions_of(response).values() for each in answer.acquired]

@@ -58,7 +58,7 @@ class SharePartitionScene:
         end_offset: int | None = None,
         batches_read: int | None = None,
     ) -> list[tuple[int, int, int]]:
-        """Fetches, and returns (first offset, last offset, delivery count) for every acquired range.
+        """Fetches and returns (first offset, last offset, delivery count) for every acquired range.
 
         end_offset    end of the log for this reader; by default the real end
         batches_read  number of batches that one read of the log returns
@@ -77,7 +77,7 @@ class SharePartitionScene:
         return [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired]
 
     def begin_ack(self, member: str, *batches: tuple[int, int, int | list[int]]) -> StateWrite | None:
-        """Starts an acknowledgement and returns the state write for which it waits. Raises KafkaError if it is
+        """Starts an acknowledgement and returns the state write that it waits for. Raises KafkaError if it is
         refused."""
         acknowledgements = [
             Acknowledgement(first, last, [types] if isinstance(types, int) else types) for first, last, types in batches

@@ -72,7 +72,7 @@ class Query:
         return self.drivers[-1]
 
     async def prepare(self, run: str, batch: int, partition: int, attempt: int = 0) -> Vote:
-        """Does the work of a task, and returns the task's vote. The task's producer is closed afterwards."""
+        """Does the work of a task and returns the task's vote. The task's producer is closed afterwards."""
         name = self.sink.task_id(run, batch, partition, attempt, uuid.uuid4().hex[:8])
         async with Producer(
             bootstrap_servers=self.bootstrap, transactional_id=name, two_phase_commit=True, linger_ms=0

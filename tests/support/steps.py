@@ -11,7 +11,7 @@ from typing import Any
 def steps_of(action: Callable[[], object]) -> int:
     """Runs the action and returns the number of executed instructions in the product's own functions.
 
-    A call of a compiled function or a library function counts as one instruction of the caller. Mark such tests
+    A call to a compiled function or a library function counts as a single instruction of the caller. Mark such tests
     `pure_only`.
     """
     count = 0

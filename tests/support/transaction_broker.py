@@ -318,7 +318,7 @@ class TransactionBroker(BrokerScene):
             return decode(kind, version, encode(refusal, version))
 
     def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:
-        """Appends records of the producer, as a partition leader does after the verification."""
+        """Appends the producer's records, as a partition leader does after verification."""
         for topic, index in partitions:
             batch = batch_by(pair, 0, b"v", at_ms=self.clock.now_ms())
             self.partition(topic, index).append_now(batch, origin=Origin.CLIENT, now_ms=self.clock.now_ms())

@@ -105,7 +105,7 @@ class PendingEndTxn:
 
     @property
     def pair(self) -> Pair:
-        """The producer id and epoch with which the producer continues, or (-1, -1) if they do not change."""
+        """The producer id and epoch that the producer continues with, or (-1, -1) if they do not change."""
         assert self._answer is not None, "not answered yet"
         assert self.code is E.NONE
         return self._answer.producer_id, self._answer.producer_epoch
@@ -237,7 +237,7 @@ class Scene:
     def add5(
         self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID
     ) -> dict[TopicPartition, ErrorCode]:
-        """Sends the request with which a partition leader adds a partition because of a Produce."""
+        """Sends the request that a partition leader uses to add a partition because of a Produce."""
         return self.add(pair, *partitions, transactional_id=transactional_id, version=2)
 
     def verify(

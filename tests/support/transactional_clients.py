@@ -410,7 +410,7 @@ class Clients(TransactionBroker):
 
 
 class Answering:
-    """A coordinator with scripted error codes. It answers immediately, or when the test lets it."""
+    """A coordinator with scripted error codes. It answers immediately or when the test allows it."""
 
     def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
         """Sets the sequence of error codes. The last code is repeated for all further requests."""

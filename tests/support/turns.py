@@ -17,7 +17,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def outcome(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end and returns its result."""
+    """Runs a coroutine to completion and returns its result."""
     return outcome_and_turns(coroutine)[0]
 
 

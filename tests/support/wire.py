@@ -40,7 +40,7 @@ class Wire:
         self._socket.settimeout(timeout_s)
 
     def ask(self, request: Message, version: int, answer: type[M] | None = None) -> M:
-        """Sends a request and returns its response. `answer` is the type of the response, and is only used by the type
+        """Sends a request and returns its response. `answer` is the type of the response and is only used by the type
         checker."""
         self.send(request, version)
         return cast(M, self.receive(request.API_KEY, version))

@@ -134,7 +134,7 @@ def read_in_a_new_group() -> str:
 
 
 def commit_while_leaving() -> str:
-    """Reads one record as a member of a KIP-848 group. Then closes the consumer, and commits while its partitions are
+    """Reads one record as a member of a KIP-848 group. Then closes the consumer and commits while its partitions are
     being revoked."""
     at = {**AT, "group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     consumer = Consumer({**at, "enable.auto.commit": False})

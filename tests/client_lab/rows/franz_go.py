@@ -12,7 +12,7 @@ from tests.clients.own_producers import set_transaction_version
 FRANZ_GO = Client("github.com/twmb/franz-go", "franz_go.go", driver="franz_go.go")
 REGEX = Client("github.com/twmb/franz-go", "franz_go_regex.go")
 SHARE = Client("github.com/twmb/franz-go", "franz_go_share.go")
-# A commit between two releases. It supports transaction version 2, and is two days older than the fix in #967.
+# A commit between two releases. It supports transaction version 2 and is two days older than the fix in #967.
 BEFORE_1_19 = "1.18.2-0.20250413173443-1d5a55fa468d"
 
 

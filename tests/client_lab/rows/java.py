@@ -25,8 +25,8 @@ def abort_refused(kafka: Cluster) -> None:
 
 
 def late_heartbeat_and_leave(kafka: Cluster) -> None:
-    """Delays heartbeats, so that the member leaves before its last regular heartbeat is answered, and rejoins before
-    its leave request is answered."""
+    """Delays heartbeats, so that the member leaves before its last regular heartbeat is answered and rejoins before its
+    leave request is answered."""
     orders(kafka)
     for when, rule in (
         ("MemberEpoch > 0", {"at": "applied", "do": {"delay_ms": 2_000}}),

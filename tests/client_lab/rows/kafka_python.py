@@ -56,6 +56,6 @@ ROWS = (
 )  # fmt: skip
 
 ACCUSED = (
-    # This release sends requests of two APIs without waiting for the first response, and repeats both requests.
+    # This release sends requests of two APIs without waiting for the first response and repeats both requests.
     AccusedRelease(KAFKA_PYTHON, "3.0.12", "TXN.8", "ten_transactions_with_offsets", concurrent_transactions),
 )

@@ -110,7 +110,7 @@ def only_node_restarts(kafka: Cluster) -> None:
 
 
 def commit_and_abort_held(kafka: Cluster) -> None:
-    """Holds the first commit, which the client repeats, and the request that ends the next transaction."""
+    """Holds the first commit, which the client retries, and the request that ends the next transaction."""
     orders(kafka)
     kafka.fault({"match": {"api": "EndTxn"}, "do": {"hold": "commit"}, "times": 1})
     kafka.fault({"match": {"api": "EndTxn"}, "do": {"hold": "abort"}, "after": 2, "times": 1})

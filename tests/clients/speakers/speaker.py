@@ -137,7 +137,7 @@ class Speaker(ABC):
 
 @contextmanager
 def translated(kind: type[Exception]) -> Iterator[None]:
-    """Translates errors of the type `kind` into `RequestRefused`. Their `errno` is Kafka's error code."""
+    """Translates errors of type `kind` into `RequestRefused`. Their `errno` is Kafka's error code."""
     try:
         yield
     except kind as error:

@@ -47,7 +47,7 @@ def topic(
 ) -> CreatableTopic:
     """Returns a topic for CreateTopics.
 
-    `places` assigns brokers to each partition, and replaces the partition count and the replication factor. Setting
+    `places` assigns brokers to each partition and replaces the partition count and the replication factor. Setting
     names use `_` in place of `.`.
     """
     return CreatableTopic(

@@ -27,7 +27,7 @@ Trace = list[tuple[str, dict[str, Value]]]  # label of the request, and its resp
 
 NAMED_IN_ORDER = {"topic_id", "producer_id", "session_id", "leader_id_of_group"}
 MEMBER_ID = re.compile(r"^(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-# form of the member ids that the coordinator of a consumer group generates
+# pattern of the member ids that a consumer group's coordinator generates
 PLAIN_MEMBER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 ANSWER_TIMEOUT_S = 6.0  # after this time the trace records "no answer"
 PREPARATION_TIMEOUT_S = 20.0

@@ -77,7 +77,7 @@ def unregister_controller(talk: Talk, version: int) -> None:
 
 
 def levels_of_features(talk: Talk, version: int) -> None:
-    """Validates changes of feature levels without applying them (F1, F3 to F5, F7)."""
+    """Validates feature level changes without applying them (F1, F3 to F5, F7)."""
     if version == 0:
         return
 
@@ -280,7 +280,7 @@ def emptied_share_group(talk: Talk, version: int) -> None:
 
 
 def added_partition(talk: Talk, version: int) -> None:
-    """Compares the start offset of a partition added to a topic to which the group is subscribed (S2)."""
+    """Compares the start offset of a partition added to a topic that the group subscribes to (S2)."""
     scene = ShareScene(talk, SHARE_FETCH, f"added-{version}")
     scene.configure("share.auto.offset.reset", "latest")
     scene.begin()

@@ -81,7 +81,7 @@ def altered(talk: Talk, version: int) -> None:
 
 
 def altered_before_it_is_there(talk: Talk, version: int) -> None:
-    """Alters offsets of an unknown group, which creates the group."""
+    """Alters an unknown group's offsets, which creates the group."""
     scene = ShareScene(talk, version, "altered-first")
     scene.wait_until_altered({0: 3})
     scene.describe_offsets("made")

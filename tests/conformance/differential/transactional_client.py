@@ -17,7 +17,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.records_script import batch
 
-# Versions of requests that only prepare a comparison. They belong to the protocol before the second part of KIP-890.
+# Versions of requests that only prepare a comparison. They predate the second part of KIP-890.
 INIT, ADD, END, PRODUCE = 4, 3, 4, 11
 PATIENCE_S = 60.0
 # Error codes: the coordinator is loading, unavailable, on another broker, or still busy with this transactional id.
