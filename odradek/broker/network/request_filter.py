@@ -36,5 +36,5 @@ class RequestFilter:
         return self.plain.too_long(reason, connection)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
-        """Starts to handle a frame, as `FrameReceiver.start` does. Raises MalformedMessage, CloseConnection."""
+        """Starts handling a frame, as `FrameReceiver.start` does. Raises MalformedMessage, CloseConnection."""
         return self.plain.start(frame, connection)

@@ -21,7 +21,7 @@ MAX_CACHED_DECISIONS = 10_000  # the cache is cleared when it contains this many
 # Clients choose the names of resources, so decisions about longer names are not cached.
 MAX_CACHED_NAME_LENGTH = 255
 
-# For each operation, the other operations whose ALLOW also allows this operation. A DENY implies nothing.
+# Maps each operation to the other operations for which an ALLOW implies this operation. A DENY implies nothing.
 IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),

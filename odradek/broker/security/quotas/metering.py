@@ -254,7 +254,7 @@ class Metering:
         return rate
 
     def _clear(self, now_ms: float) -> None:
-        """Drops the rates without recent usage, because clients can invent any number of client ids."""
+        """Drops rates that have no recent usage, because clients can invent any number of client ids."""
         self._rates = {of: rate for of, rate in self._rates.items() if not rate.is_over(now_ms)}
         self._clearance_at = max(FIRST_CLEARANCE, 2 * len(self._rates))
 

@@ -114,8 +114,8 @@ class Authentication:
     def receive(self, frame: Buffer, now_ms: int, steady_ms: int) -> Reaction:
         """Handles one frame, given without its length field. Never raises an error, whatever the frame contains.
 
-        now_ms     wall-clock time, for the expiry of tokens
-        steady_ms  monotonic time, for the expiry of sessions
+        now_ms     wall-clock time, for token expiry
+        steady_ms  monotonic time, for session expiry
         """
         self._steady_ms = steady_ms
         try:

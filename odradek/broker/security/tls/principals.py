@@ -157,7 +157,8 @@ REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
 FLAGS = re.compile(r"\(\?[a-zA-Z-]*")
 
 
-# Maximum work of a pattern for one subject, in the units of `Pattern.work`. This much work takes a tenth of a second.
+# Maximum amount of work to match a pattern against one subject, in `Pattern.work` units. This much work takes a tenth
+# of a second.
 MAX_WORK: Final = 200_000
 MAX_NAME_LENGTH: Final = 4_096  # maximum length of a principal; a replacement could repeat a group many times
 NO_LOOKAROUND = (
