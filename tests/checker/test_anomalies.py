@@ -1,5 +1,4 @@
-"""Tests that the checker finds each kind of anomaly that is planted in a history, and finds none in correct
-histories."""
+"""Tests that the checker finds each kind of anomaly planted in a history and finds none in correct histories."""
 
 from collections.abc import Callable
 from dataclasses import replace

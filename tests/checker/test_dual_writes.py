@@ -1,5 +1,5 @@
-"""Tests that the checker of dual writes finds each kind of fault that is planted in a history, and finds none in
-correct histories."""
+"""Tests that the checker of dual writes finds each kind of fault planted in a history and finds none in correct
+histories."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests that the checker of queues finds each kind of fault, and finds none in correct histories."""
+"""Tests that the checker of queues finds each kind of fault and finds none in correct histories."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests that Odradek and kafka-python 3.0.12 decode each other's messages, in every API and version that kafka-python
-supports."""
+"""Tests that Odradek and kafka-python 3.0.12 can decode one another's messages in every API and version that
+kafka-python supports."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Fixtures for the image that `.ci/image` has built, and for containers that are removed when a test finishes."""
+"""Fixtures for the image built by `.ci/image`, and for containers that are removed when a test finishes."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Tests that the commands of docs/docker.md run as a reader would paste them, in containers that need no engine.
+"""Tests that the commands in docs/docker.md run as a reader would paste them, in containers that need no engine.
 
 docs/docker.md#how-it-is-tested lists the parts of the page that do not run, with the reasons.
 """

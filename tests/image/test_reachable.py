@@ -1,5 +1,5 @@
 """Tests that clients on the host and in the containers' network reach the broker, and that the log names a client to
-which the broker advertises a wrong address."""
+which the broker advertises the wrong address."""
 
 from typing import Any
 

@@ -90,7 +90,7 @@ def test_each_row_is_written_once_although_an_executor_freezes_while_its_worker_
 def test_each_row_is_written_once_although_a_task_loses_to_its_speculative_copy(
     start: Callable[[dict[str, str]], Query], broker: Broker, output: str
 ) -> None:
-    """The slow copy has prepared its transaction, and is paused until the query has finished."""
+    """The slow copy has prepared its transaction and is paused until the query has finished."""
     query = start(SPECULATION)
     driver = query.start_until_fault("task.PREPARED", WAIT, batch=BATCH, attempt=0, last_batch=LAST_BATCH)
     ended = query.finished(driver)

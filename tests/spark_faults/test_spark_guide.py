@@ -1,4 +1,4 @@
-"""Tests that the commands and programs of docs/using-spark.md work when a reader pastes them
+"""Tests that the commands and programs in docs/using-spark.md work when a reader pastes them
 (tests/support/guides.py)."""
 
 from pathlib import Path

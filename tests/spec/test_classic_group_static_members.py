@@ -137,7 +137,7 @@ def test_a_rebalance_waits_for_static_members_until_their_session_ends() -> None
     leader, follower = scene.settle([each.answer for each in replies])
     again = scene.join(leader, instance="a", session_timeout_ms=100_000, rebalance_timeout_ms=20_000)
     scene.advance(20_000)
-    # A static member that did not join in time is still a member, and keeps its part of the assignment.
+    # A static member that did not join in time is still a member and keeps its part of the assignment.
     assert again.answer.generation_id == 2
     assert {member.member_id for member in again.answer.members} == {leader, follower}
 

@@ -312,7 +312,7 @@ def test_each_transaction_keeps_its_own_marker() -> None:
     assert [header.base_offset for header in log.control_batches()] == [1, 3, 5, 7, 9]
 
 
-# Kafka keeps every emptied control batch that has the epoch of an active producer. Odradek keeps the newest of them.
+# Kafka keeps every emptied control batch that has an active producer's epoch. Odradek keeps only the newest of them.
 @pytest.mark.known_bug(57, "another broker")
 def test_empty_control_batches_do_not_pile_up() -> None:
     log = CompactedLog()

@@ -354,7 +354,7 @@ def flip(given: LogOnDisk, path: str, position: int) -> None:
     given.disk.write_bytes(path, data)
 
 
-# Kafka moved the recovery point to the end of the log when the log was opened or truncated, without a sync.
+# Kafka moved the recovery point to the end of the log when it opened or truncated the log, without syncing the log.
 @pytest.mark.known_bug(25, "KAFKA-10101")
 def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
     given = LogOnDisk()

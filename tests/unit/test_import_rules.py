@@ -406,7 +406,7 @@ OF_SOME_SYSTEMS = frozenset(
 )
 ONLY_THERE = {
     "odradek/tools/commands/interruption.py": {"os.killpg", "signal.SIGKILL", "sys.platform"},  # process groups
-    "odradek/client/sync/background.py": {"os.register_at_fork", "sys.platform"},  # forks of the process
+    "odradek/client/sync/background.py": {"os.register_at_fork", "sys.platform"},  # process forks
     # A job writes each of these files in one go, and the files must survive a power failure.
     "odradek/spark/jobs/export_plan.py": {"os.fsync"},
     "odradek/spark/jobs/parquet.py": {"os.fsync"},

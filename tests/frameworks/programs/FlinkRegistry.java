@@ -61,7 +61,7 @@ class FlinkRegistry {
     GenericRecord price = new GenericRecordBuilder(full.getField("price").schema())
         .set("currency", "EUR").set("units", 12L).build();
     GenericRecord order = new GenericRecordBuilder(full).set("id", 7L).set("price", price).set("note", "gift").build();
-    // Flink registers the schema of the records itself, without references, and so not for the same subject.
+    // Flink itself registers the records' schema, without references, so it needs another subject.
     byte[] sent = ConfluentRegistryAvroSerializationSchema.forGeneric(topic + "-flink", full, url).serialize(order);
     try (var producer = new KafkaProducer<>(Map.of("bootstrap.servers", bootstrap), new ByteArraySerializer(),
         new ByteArraySerializer())) {

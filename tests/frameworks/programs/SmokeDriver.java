@@ -7,11 +7,11 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.streams.tests.SmokeTestDriver;
 
 /**
- * Runs Kafka's own driver of the smoke test of Kafka Streams: BOOTSTRAP KEYS RECORDS SECONDS.
+ * Runs Kafka's own driver for the Kafka Streams smoke test: BOOTSTRAP KEYS RECORDS SECONDS.
  *
  * <p>It creates the topics and prints `ready`. It sends RECORDS records for each of KEYS keys over SECONDS seconds, and
- * prints `generated`. Then it compares the output of the applications with the expected output, and prints
- * `verified` or the difference.
+ * prints `generated`. Then it compares the applications' output with the expected output and prints `verified` or the
+ * difference.
  */
 public class SmokeDriver {
     private static final int PARTITIONS = 4;

@@ -1,4 +1,4 @@
-"""Provides the broker on which the cases of matrix.json run, and compares its answers with Kafka's.
+"""Provides the broker that the cases of matrix.json run on, and compares its answers with Kafka's.
 
 Source: docs/spec/security.md#s3-6.
 """

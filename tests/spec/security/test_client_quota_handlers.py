@@ -32,7 +32,7 @@ def entry(entity: EntityData, key: str, value: float) -> EntryData:
 
 
 def alter(running: Running, *entries: EntryData, validate_only: bool = False) -> list[tuple[int, bool]]:
-    """Alters quotas. Returns (error code, whether there is a message) for each entry."""
+    """Alters quotas. For each entry, returns the error code and whether there is an error message."""
     broker: Any = SimpleNamespace(metadata=running.metadata, workers=WorkersHere(), host_addresses={})
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
     answer = start_deferred(alter_client_quotas(request, context(ApiKey.ALTER_CLIENT_QUOTAS), broker)).outcome()

@@ -1,5 +1,5 @@
-"""Tests that the work for a member that acknowledges every other one of very many records grows linearly with the
-number of records.
+"""Tests that, when a member acknowledges every other one of very many records, the work grows linearly with the number
+of records.
 
 Other clients wait during this work. They once waited 1.6 s, because each of 5,000 ranges required a search through all
 ranges.

@@ -1,5 +1,5 @@
-"""Tests markers that arrive twice, and markers that arrive before the leader knows that the acknowledgements of their
-transaction are stored.
+"""Tests markers that arrive twice, and markers that arrive before the leader knows that their transaction's
+acknowledgements are stored.
 
 Rules: docs/spec/share-groups.md#s5-6, #s5-7, #s5-8.
 """

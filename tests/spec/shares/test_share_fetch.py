@@ -105,7 +105,7 @@ def test_the_budget_covers_all_partitions_and_each_gets_a_turn(broker: ShareBrok
 
 @pytest.mark.parametrize("max_records", [0, 5])
 def test_errors_are_returned_even_if_no_more_records_fit(broker: ShareBroker, max_records: int) -> None:
-    """S3: only the unknown topics get the error code UNKNOWN_TOPIC_ID (docs/spec/kafka-4.4.md#s5-3)."""
+    """S3: only the unknown topics receive the error code UNKNOWN_TOPIC_ID (docs/spec/kafka-4.4.md#s5-3)."""
     topics = [broker.shared_topic(name, 10) for name in ("T", "U")]
     unknown = [b"\x07" * 16, b"\x08" * 16]
     partitions = partitions_of(broker.member("A").fetch(unknown[0], *topics, unknown[1], max_records=max_records))

@@ -1,4 +1,4 @@
-"""Tests that the state of a share partition survives failed writes, changes of the leader, and restarts
+"""Tests that a share partition's state survives failed writes, leader changes, and restarts
 (docs/spec/share-groups.md#s7-4)."""
 
 import pytest

@@ -62,7 +62,7 @@ def test_a_marker_whose_answer_was_lost_may_be_sent_again(scene: Clients) -> Non
         assert code is E.NONE
 
 
-# In Kafka, an open transaction without an entry in its coordinator held back readers until a marker was written by
+# In Kafka, an open transaction that had no entry in its coordinator held back readers until somebody wrote a marker by
 # hand.
 @pytest.mark.known_bug(11, "KAFKA-12671, kcl 10")
 @pytest.mark.parametrize("killed", [True, False])

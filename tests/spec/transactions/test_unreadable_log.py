@@ -1,5 +1,5 @@
-"""Tests that an unreadable partition of `__transaction_state` leaves only the transactional ids in this partition
-without a coordinator."""
+"""Tests that, if a partition of `__transaction_state` is unreadable, only the transactional ids in this partition have
+no coordinator."""
 
 import logging
 

@@ -49,7 +49,7 @@ def joined(interest: Interest | None = None) -> ConsumerMembership:
 
 
 def reported(membership: ConsumerMembership) -> dict[str, object]:
-    """Returns the optional fields of the next heartbeat that are not null."""
+    """Returns the next heartbeat's optional fields that are not null."""
     request = membership.request()
     always = ("group_id", "member_id", "member_epoch", "instance_id")
     fields = {name: getattr(request, name) for name in request.__slots__ if name not in always}

@@ -1,4 +1,4 @@
-"""Tests that the client, the fixtures and the commands work without the modules that only Unix systems have.
+"""Tests that the client, the fixtures and the commands work without the modules that exist only on Unix.
 
 The test hides those modules, so that it can run on Linux. On Windows and macOS, some of the modules do not exist
 anyway.

@@ -173,7 +173,7 @@ def test_an_exhausted_fetch_is_counted() -> None:
     assert made.exhausted_fetches == 1
 
 
-# KIP-320: another leader
+# KIP-320: leader changes
 
 
 def of_epoch(epoch: int | None, *, at: int = 10, reset: str = "earliest") -> Positions:

@@ -93,7 +93,7 @@ def is_surveyed(data: bytes, count: int) -> bool:
 
 @settings(max_examples=examples(150))
 @given(runs=RUNS, edits=EDITS)
-# Record 9 gets an offset delta of two bytes instead of one, so that its key starts later than the keys of the following
+# Record 9 gets an offset delta of two bytes instead of one, so its key starts later than the keys of the following
 # records.
 @example(runs=[(None, None, [("", b"")], 0, 33), (None, None, [], 0, 1)], edits=[(84, 0x80)])
 # The value becomes empty, and its former contents become the number of headers: 1,610,612,736.

@@ -48,7 +48,7 @@ def log(tmp_path: Path) -> WrittenLog:
 
 
 def written(data: Path) -> WrittenLog:
-    """Writes records of several days, and records of aborted and committed transactions, in three segments."""
+    """Writes records from several days, and records of aborted and committed transactions, in three segments."""
     log = WrittenLog(data)
     for day in (2, 1, 0):
         log.append(3, at_ms=NOW_MS - day * DAY_MS)

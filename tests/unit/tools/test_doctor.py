@@ -1,4 +1,4 @@
-"""Tests the findings of `odradek doctor`, and the conclusions that it draws from them."""
+"""Tests the findings of `odradek doctor` and the conclusions that it draws from them."""
 
 import os
 from dataclasses import replace

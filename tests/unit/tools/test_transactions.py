@@ -1,4 +1,4 @@
-"""Tests the time for which a transaction has been open, as the transaction commands report it."""
+"""Tests how long a transaction has been open according to the transaction commands."""
 
 from odradek.client.administration.transactions import TransactionDescription
 from odradek.client.common.values import TopicPartition

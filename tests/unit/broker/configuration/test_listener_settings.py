@@ -1,4 +1,4 @@
-"""Tests that a setting with a listener's prefix takes precedence over the setting without a prefix. The tests also
+"""Tests that a setting with a listener's prefix takes precedence over the same setting without a prefix. The tests also
 cover valid names, descriptions, and contradictions between listeners."""
 
 import pytest
@@ -97,8 +97,7 @@ def test_a_location_is_shown_and_a_password_is_not() -> None:
     assert "swordfish" not in repr(describe_broker(config))
 
 
-# If the settings of two listeners contradict each other, the broker's error names the setting
-# (docs/spec/security.md#s1-1).
+# If two listeners' settings contradict each other, the broker's error names the setting (docs/spec/security.md#s1-1).
 
 
 @pytest.mark.parametrize(

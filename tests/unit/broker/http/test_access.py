@@ -1,4 +1,4 @@
-"""Tests which requests the HTTP port allows with and without a token."""
+"""Tests which requests the HTTP port allows with a token and which without."""
 
 from base64 import b64encode
 

@@ -58,7 +58,7 @@ def test_a_tick_that_work_holds_up_is_as_late_as_the_work_was_long(scene: Scene)
 
 
 def test_ticks_are_few_while_no_requests_come(scene: Scene) -> None:
-    scene.timers.advance(BUSY_TICK_MS)  # the first tick sees that there was no request
+    scene.timers.advance(BUSY_TICK_MS)  # the first tick finds that there was no request
     scene.timers.advance(10 * IDLE_TICK_MS)
     assert scene.ticks == 11
     for _ in range(20):

@@ -14,7 +14,7 @@ from tests.support.written_log import WrittenLog, flip
 
 
 def offsets(log: WrittenLog, start: int = 0, end: int = 1 << 62, stretch_bytes: int = 1 << 20) -> list[int]:
-    """Returns the first offset of each batch that a walk finds."""
+    """Returns the first offset of each batch found by a walk."""
     found = []
     for stretch in stretches(log.directory, start, end, stretch_bytes=stretch_bytes):
         found += [first for first, _ in batches_in(stretch.data)]

@@ -1,5 +1,5 @@
-"""Tests that the image's entry point interprets the words after the image's name in `docker run`, checks the health of
-the broker, and runs start scripts."""
+"""Tests that the image's entry point interprets the words after the image's name in `docker run`, checks the broker's
+health, and runs start scripts."""
 
 import os
 import subprocess
