@@ -32,7 +32,7 @@ LAST: Final = 1 << 15  # the highest version
 
 LOG_WRITERS: Final = (Receiver.COORDINATOR, Receiver.TXN_OFFSET_COMMIT)  # the receivers that store records in a log
 UNREACHABLE: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
-# Codes that the share coordinator returns to a share partition's leader. FENCED_LEADER: codes that mean that another
+# Codes that the share coordinator returns to a share partition's leader. FENCED_LEADER: codes indicating that another
 # leader has taken over. PASSED: codes that clients can use unchanged, including the two codes that replace other codes.
 NO_COORDINATOR: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
 FENCED_LEADER: Final = (E.FENCED_LEADER_EPOCH, E.FENCED_STATE_EPOCH)

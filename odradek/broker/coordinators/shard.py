@@ -191,8 +191,8 @@ class Shard(Generic[C]):
         self._follow_ups.add(turn)
 
     def submit_maintenance(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
-        """Runs a turn that no client is waiting for. Returns whether the turn was run and its records are in the log.
-        If the records cannot be written, logs a warning and does not retry."""
+        """Runs a turn that no client is waiting for. Returns whether the turn ran and its records are in the log. If
+        the records cannot be written, logs a warning and does not retry."""
         if self._core is None:
             return False
         now_ms = self._clock.now_ms()

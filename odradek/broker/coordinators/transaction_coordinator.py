@@ -379,8 +379,8 @@ class TransactionCoordinator:
             )
 
     def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
-        """Aborts a transaction for the leader of a share partition; see `TransactionCore.abort_overdue`. Raises
-        KafkaError if the abort fails."""
+        """Aborts a transaction for a share partition's leader; see `TransactionCore.abort_overdue`. Raises KafkaError
+        if the abort fails."""
         return self._submit(
             self.shard_for(transactional_id),
             lambda core, inputs: core.abort_overdue(transactional_id, producer_id, producer_epoch, inputs),

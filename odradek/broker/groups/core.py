@@ -361,8 +361,8 @@ class GroupCore:
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, *, version: int, now_ms: int
     ) -> Outcome[TxnOffsetCommitResponse]:
-        """Handles TxnOffsetCommit. The caller must have removed partitions that do not exist and writes the records as
-        part of the producer's transaction.
+        """Handles TxnOffsetCommit. The caller must have removed partitions that do not exist, and must write the
+        records as part of the producer's transaction.
 
         version  the version of the request; versions before FIRST_TXN_VERSION_WITH_GROUP_ID_NOT_FOUND cannot report
                  that the group does not exist

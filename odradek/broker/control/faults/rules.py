@@ -44,7 +44,7 @@ REPLY_POINTS = ANSWERED_AT | {Point.REPLYING}
 BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener", "node")
 BY_NAME = ("transactional_id", "group", "producer_id")
 MAX_LISTED_ELEMENTS = 20  # maximum number of listed waiters per hold, and of listed partitions or topics per waiter
-MANY = 500  # number of waiters; the default size of Kafka's request queue (queued.max.requests)
+MANY = 500  # number of waiters considered many; the default size of Kafka's request queue (queued.max.requests)
 WaiterFacts: TypeAlias = Mapping[str, object]  # facts that describe a waiter
 # Resumes a waiter. Returns a Deferred that resolves when the effect is complete, or None if it is already complete.
 Resume: TypeAlias = "Callable[[], Deferred[None] | None]"

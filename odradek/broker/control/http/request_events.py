@@ -5,7 +5,7 @@ exchanges that it missed.
 
 Exchanges can complete out of order. An event's id is therefore the highest number up to which all exchanges have been
 sent, not the number of its own exchange. A reader that reconnects with this id misses no exchange that is still in the
-ring and may receive some of them twice.
+ring, but may receive some of them twice.
 """
 
 from __future__ import annotations

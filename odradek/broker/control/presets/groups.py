@@ -81,8 +81,8 @@ async def static_twin(client: PresetClient, parameters: Parameters) -> Facts:
 
 
 async def classic_rebalance(client: PresetClient, parameters: Parameters) -> Facts:
-    """A classic group is in the middle of a rebalance. It waits for the assignment of its leader, or for a member that
-    does not rejoin. The group continues when the clock passes the rebalance timeout.
+    """A classic group is in the middle of a rebalance. It waits for its leader's assignment, or for a member that does
+    not rejoin. The group continues when the clock passes the rebalance timeout.
     """
     topic, group = parameters.text("topic"), parameters.text("group")
     state = parameters.word("state", ("CompletingRebalance", "PreparingRebalance"))

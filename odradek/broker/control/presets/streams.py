@@ -24,7 +24,7 @@ REBALANCE_TIMEOUT_MS = 300_000  # max.poll.interval.ms, which Kafka Streams send
 
 
 async def streams_revocation_outstanding(client: PresetClient, parameters: Parameters) -> Facts:
-    """A member of a streams group owns all tasks of a topology that reads the topic and sends no heartbeats. New
+    """A member of a streams group owns all tasks of a topology that reads the topic, but sends no heartbeats. New
     members get no task until the session timeout of this member (45 s) has passed on the cluster's clock. The group has
     no initial rebalance delay.
     """

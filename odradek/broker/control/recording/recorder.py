@@ -284,7 +284,7 @@ class RecordedConnection(ExchangeObserver):
         self.sends_files = connection.info.sends_files
         self.waiting_since_us = NOT_WAITING
         self._arrived_us = self._exchange = self._size_bytes = 0
-        self._run_read = 0  # number of the read whose requests are in the last run
+        self._run_read = 0  # number of the read in which the last run's requests arrived
         self._request_count = self._ended = 0  # numbers of requests and completed exchanges on this connection
         self.unwritten_read = 0
         self.is_sure = True

@@ -76,7 +76,7 @@ def on_join_timer(turn: ClassicTurn) -> None:
 
 
 def complete_join(turn: ClassicTurn) -> None:
-    """Ends the join phase: removes dynamic members that did not rejoin and begins the next generation."""
+    """Ends the join phase by removing dynamic members that did not rejoin, then begins the next generation."""
     group = turn.group
     turn.disarm(TimerKind.JOIN)
     group.initial_delay_ms = None

@@ -47,8 +47,8 @@ class StateRequest(NamedTuple):
 
 
 def begin_state(turn: ShareTurn) -> StateRequest | None:
-    """Returns a request for the subscribed partitions that have no state and records the request. An unanswered request
-    is repeated after `initialize_retry_interval_ms`."""
+    """Records and returns a request for the subscribed partitions that have no state. An unanswered request is repeated
+    after `initialize_retry_interval_ms`."""
     group, state = turn.group, turn.group.state
     since = group.memory.initializing_since
     is_stale = since is None or not since <= turn.now_ms < since + turn.config.initialize_retry_interval_ms
