@@ -76,7 +76,7 @@ LOCAL_HOST = "localhost"
 
 
 class Broker:
-    """The parts of a broker that request handlers use.
+    """The parts of a broker used by request handlers.
 
     `open` and `begin` start the broker, and `close` stops it. While it runs, topics and settings change only through
     the metadata log.
@@ -112,7 +112,7 @@ class Broker:
         steady_clock   a clock that cannot be set; None for a clock that follows the loop's time
         is_alone       whether no other broker runs in the process, so that objects created at startup live as long as
                        the process
-        disk           the disk with the data directory; None for the system's disk
+        disk           the disk that holds the data directory; None for the system's disk
         steps          hooks between the broker's steps; None for Kafka's behaviour
         offered        the APIs and features that the broker supports and lists; fewer than usual if it emulates an
                        older release
@@ -155,7 +155,7 @@ class Broker:
         self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
         self.host_addresses: dict[str, tuple[str, ...]] = {}  # resolved addresses of the hosts named in quotas
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loading = 0  # number of coordinator partitions that are being loaded
+        self._loading = 0  # number of coordinator partitions being loaded
 
     def open(self, ports: Mapping[str, int]) -> None:
         """Opens the data directory, the metadata log and the partitions.

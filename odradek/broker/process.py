@@ -36,9 +36,9 @@ __all__ = ["CannotStart", "InitialControl", "serve"]
 log = logging.getLogger("odradek")
 
 # Garbage collection thresholds for the three generations, in objects for the youngest generation and in collections for
-# the others. A collection visits the live objects that were created since the previous collection, which takes 0.1 to
-# 0.2 µs for each object. It visits up to 5,000 objects, and every sixth time up to 30,000. A full collection would
-# happen after 30 million new objects.
+# the others. A collection visits the live objects created since the previous collection, at 0.1 to 0.2 µs per object.
+# It visits up to 5,000 objects, and every sixth time up to 30,000. A full collection would happen after 30 million new
+# objects.
 COLLECT_AFTER = (5_000, 5, 1_000)
 # Maximum time that the loop waits before each event for a thread that is running Python, for instance to decode a long
 # request. With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6 s of CPU time.
@@ -93,7 +93,7 @@ class InitialControl:
 
 
 def _parsed(path: Path) -> object:
-    """Parses a file as YAML if it has a YAML file name, otherwise as JSON. Raises CannotStart, OSError or
+    """Parses a file as YAML if it has a YAML file extension, otherwise as JSON. Raises CannotStart, OSError or
     ValueError."""
     text = path.read_text(encoding="utf-8")
     try:

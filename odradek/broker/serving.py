@@ -74,7 +74,7 @@ class ServingBroker:
         add_routes       adds pages to the HTTP port
         make_connection  creates an instance of `Connection` or of a subclass
         is_alone         whether the process runs only this broker, so that this broker also monitors the loop
-        disk             the disk with the data directory; None for the system's disk
+        disk             the disk that holds the data directory; None for the system's disk
         prepare          called with the opened broker before it accepts clients
 
         steps, offered, copied_states: see `Broker`
@@ -120,7 +120,7 @@ class ServingBroker:
             if broker.is_alone:
                 broker.open(ports)
             else:
-                await work_in_slices(broker.opening(ports))  # other brokers of the process are served between the steps
+                await work_in_slices(broker.opening(ports))  # other brokers in the process are served between the steps
             undo.push_async_callback(self.stop, 0)
             broker.certificates = load_certificates(config, broker.timers, broker.workers)
             if sasl is not None:

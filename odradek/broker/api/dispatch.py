@@ -327,8 +327,7 @@ class Dispatcher(Generic[B]):
     """Finds the handler for each frame and encodes the handler's response.
 
     broker        passed to handlers
-    handler_of    finds the handler of an API at the first request for that API, so that startup does not import all
-                  handlers
+    handler_of    finds an API's handler on the first request for that API, so that startup does not import all handlers
     fast_path_of  finds the fast path of a route; returns None if the route has no fast path
     """
 

@@ -372,7 +372,7 @@ class Shard(Generic[C]):
     ) -> None:
         """Sends the replies, the response if it had to wait, and then the markers, all within one turn.
 
-        error  the reason why the outcome is not durable, or None
+        error  the reason the outcome is not durable, or None
         """
         for reply in outcome.replies:
             if error is None:

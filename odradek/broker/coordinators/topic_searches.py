@@ -190,7 +190,7 @@ class TopicSearches:
                 search.result = done.value
                 return
             except Exception:
-                del self._searches[search.group_id]  # so that the group's next call of `find` starts a new search
+                del self._searches[search.group_id]  # so that the group's next call to `find` starts a new search
                 logger.exception("the regular expressions of group %s cannot be resolved", quoted(search.group_id))
                 return
             yield

@@ -1,4 +1,4 @@
-"""The listeners and users that a test chooses for its cluster, and the broker settings that configure them.
+"""The listeners and users chosen by a test for its cluster, and the broker settings that configure them.
 
 If the test provides no certificates, the cluster creates its own certificate authority (CA), which issues the
 certificates. Each cluster has a separate CA, so a client that trusts one cluster does not trust any other.
@@ -50,7 +50,7 @@ class KeyAndChain:
 
 @dataclass(frozen=True, slots=True)
 class ChosenListener:
-    """A listener that a test has requested.
+    """A listener requested by a test.
 
     ports        one port per node, in the order of the nodes; 0 means any free port. If empty, each node gets any free
                  port

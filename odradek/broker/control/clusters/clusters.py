@@ -101,7 +101,7 @@ class Cluster:
     preset_clients: list[InProcessClient] = field(default_factory=list)
     token: str = field(default_factory=token_urlsafe)  # authorizes calls to this cluster only
     disk: ChangeTrackingDisk = field(default_factory=ChangeTrackingDisk)
-    end: str | None = None  # reason why the cluster is gone or being removed; None while it exists
+    end: str | None = None  # reason the cluster is gone or being removed; None while it exists
 
     @property
     def running(self) -> ServingBroker:
@@ -315,7 +315,7 @@ class Clusters:
     async def delete(self, name: str, why: str = "it was deleted") -> None:
         """Deletes a cluster and its files. Raises Problem.
 
-        why  the reason that is reported to calls that are still waiting for this cluster
+        why  the reason reported to calls still waiting for this cluster
         """
         cluster = self.require_own(name)
         cluster.require_there()

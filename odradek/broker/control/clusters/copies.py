@@ -155,7 +155,7 @@ async def remove(paths: Iterable[Path]) -> None:
 def _paths_below(directory: str) -> tuple[list[str], list[str]]:
     """Returns the paths of all folders (each after its parent) and of all files, relative to the directory."""
     folders, names = [""], []
-    for folder in folders:  # the body of the loop appends the folders that it finds
+    for folder in folders:  # the loop body appends the folders that it finds
         try:
             entries = os.scandir(f"{directory}/{folder}")
         except FileNotFoundError:
@@ -207,8 +207,8 @@ def parent_of_roots() -> Path:
 
 
 def fresh_root() -> Path:
-    """Creates the directory for all clusters of this process. Also removes the directories that killed processes have
-    left behind."""
+    """Creates the directory for all clusters in this process. Also removes directories left behind by killed
+    processes."""
     parent = parent_of_roots()
     for left in parent.glob(f"{PREFIX}*"):
         pid = left.name.removeprefix(PREFIX).partition("-")[0]

@@ -241,7 +241,7 @@ def _versions_text(versions: Versions) -> str:
 
 
 class _PathWalk:
-    """Resolves the path of an edit in the schema of a response, step by step."""
+    """Resolves an edit's path in a response's schema, step by step."""
 
     def __init__(self, api: ApiKey, at: str) -> None:
         answer = response_class(api.value)
@@ -293,8 +293,8 @@ def find_field(fields: Sequence[Field], name: str, at: str) -> Field:
 
 
 class _Values:
-    """Converts JSON values to values of message fields. The JSON has the form that `odradek.protocol.kafka_json`
-    defines."""
+    """Converts JSON values to values of message fields. The JSON has the form defined by
+    `odradek.protocol.kafka_json`."""
 
     def __init__(self, schema: Schema, classes: Mapping[str, Callable[..., Struct]]) -> None:
         self._schema = schema

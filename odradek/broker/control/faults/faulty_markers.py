@@ -120,7 +120,7 @@ MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # producer id and epoc
 
 @dataclass(slots=True)
 class HeldMarker:
-    """A transaction marker that a rule holds.
+    """A transaction marker held by a rule.
 
     hold    name of the hold
     marker  the marker of the newest coordinator, limited to this partition

@@ -153,7 +153,7 @@ class FaultyExchange:
         self._on_done: Callable[[object], None] | None = None
         self._is_dispatched = False
         self._stop_waiting: Callable[[], None] | None = None
-        self._refused: Struct | None = None  # response with errors for the partitions that a rule refuses
+        self._refused: Struct | None = None  # response with errors for the partitions refused by a rule
         self._bytes_per_s: int | None = None  # rate at which the response is sent, set by the last rule that has a rate
 
     def start(self) -> list[Chunk] | ParkedRequest:
@@ -174,7 +174,7 @@ class FaultyExchange:
 
     def abandon(self) -> None:
         """Called when the client has disconnected. As in Kafka, a request that was already received is still handled.
-        However, a request that a rule delays or holds is dropped if its effect would end with the connection, or if too
+        However, a request delayed or held by a rule is dropped if its effect would end with the connection, or if too
         many requests are waiting."""
         self._on_done = None
         ends = self._is_dispatched or facts_of(self._occurrence.api).is_of_connection or self._host.rules.holds.are_many
@@ -270,7 +270,7 @@ class FaultyExchange:
         self._finish(CloseConnection("a fault rule closes the connection"))
 
     def _refuse_partitions(self, action: Action, *, before: bool) -> None:
-        """Prepares the errors for the partitions that an action refuses.
+        """Prepares the errors for the partitions refused by an action.
 
         before  True if the request has not been handled yet; these partitions are then removed from the request
         """

@@ -122,7 +122,7 @@ class Rule:
     hits: int = 0
     may_be_unused: bool = False
     failed_edits: int = 0  # number of responses that the edits could not be applied to
-    edit_failure: str | None = None  # reason why the edits could not be applied to the last of these responses
+    edit_failure: str | None = None  # reason the edits could not be applied to the last of these responses
 
     def may_match(self, api: ApiKey, version: int) -> bool:
         """Returns whether the rule can match a request of this API and version. Does not need the decoded request."""
@@ -313,7 +313,7 @@ class Rules:
         *,
         is_repeated_at_start: bool = False,
     ) -> None:
-        """Like `pause`, for an action that the method `action` has returned."""
+        """Like `pause`, for an action returned by the method `action`."""
         if action.hold is not None:
             self.holds.add_waiter(
                 action.hold, object(), resume, point, occurrence, is_repeated_at_start=is_repeated_at_start

@@ -275,7 +275,7 @@ def member(broker: Broker, group: str, name: str) -> Row:
 
 
 def share_record(broker: Broker, group: str, topic: str, index: int, offset: int) -> Row:
-    """Returns the delivery state of a record, from the leader of its share partition.
+    """Returns a record's delivery state, from its share partition's leader.
 
     If no leader has the share partition in memory, the row comes from the share coordinator. The field `state` is None
     if the share coordinator has no state either, and ENDED below the start offset, where all records are acknowledged

@@ -114,7 +114,7 @@ def _checked(condition: Mapping[str, object]) -> str:
         )
     for name in condition:
         if name in ("state", "group", "topic"):
-            if name != "state" or condition[name] is not None:  # null means to wait until the subject does not exist
+            if name != "state" or condition[name] is not None:  # null means waiting until the subject does not exist
                 text(condition[name], name)
         elif name == "idle":
             if not isinstance(condition[name], bool):

@@ -378,7 +378,7 @@ class Odd:
     def _reshape_tasks(self, answer: StreamsGroupHeartbeatResponse, request: StreamsGroupHeartbeatRequest) -> None:
         """Randomly changes the tasks and statuses in a response to a member of a streams group.
 
-        Repeating the same tasks is safe, because a broker sends every change of a member's tasks.
+        Repeating the same tasks is safe, because a broker sends every change to a member's tasks.
         """
         key = request.group_id, request.member_id
         active, standby, warmup = answer.active_tasks, answer.standby_tasks, answer.warmup_tasks

@@ -1,4 +1,4 @@
-"""The interface that groups of every type implement, and the records and timers that decisions about groups produce.
+"""The interface implemented by groups of every type, and the records and timers produced by decisions about groups.
 
 Each group type has its own folder. Listing, offsets, deletion and expiry use only this interface. The other operations
 of a type are listed in `protocols.py`.

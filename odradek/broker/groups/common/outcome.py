@@ -100,7 +100,7 @@ class StreamsConfig:
     """The broker's settings for streams groups. Fields are named as in `ConsumerConfig`, but the omitted prefix is
     `group.streams.`.
 
-    keeps_descriptions  whether the broker requests descriptions of their topology from members
+    keeps_descriptions  whether the broker requests topology descriptions from members
     """
 
     max_size: int = 2_147_483_647

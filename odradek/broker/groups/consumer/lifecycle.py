@@ -114,8 +114,7 @@ CLASSIC, CONSUMER = 0, 1  # values of MemberType
 
 
 def describe_consumer_group(registry: GroupRegistry, group_id: str) -> DescribedGroup:
-    """Describes a consumer group. Raises KafkaError GROUP_ID_NOT_FOUND if the group does not exist or has another
-    type."""
+    """Describes a consumer group. Raises GROUP_ID_NOT_FOUND if the group does not exist or has another type."""
     group = consumer_group(registry, group_id, f"Group {group_id} not found.")
     return DescribedGroup(
         group_id=group_id,

@@ -53,7 +53,7 @@ def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 class AssignorUserData(Exception):
-    """Raised if an assignment contains user data of a custom client-side assignor. The broker's assignors would lose
+    """Raised if an assignment contains user data from a custom client-side assignor. The broker's assignors would lose
     the data."""
 
 

@@ -20,7 +20,7 @@ MAX_NAMED_TOPICS = 3  # maximum number of topics listed in a status text
 class ConfiguredTopology:
     """The result of comparing a topology with the existing topics.
 
-    status       the reason why no tasks can be assigned, or None if the topology is ready
+    status       the reason no tasks can be assigned, or None if the topology is ready
     task_counts  the number of tasks of each subtopology; empty if source topics are missing or topics are wrongly
                  partitioned
     internal     the internal topics by name, with the partition counts that they should have

@@ -101,8 +101,7 @@ def creation_ended(
 def describe_streams_group(
     registry: GroupRegistry, group_id: str, *, includes_description: bool = False
 ) -> DescribedGroup:
-    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND if the group does not exist or has another
-    type."""
+    """Describes a streams group. Raises GROUP_ID_NOT_FOUND if the group does not exist or has another type."""
     group = streams_group(registry, group_id, f"Group {group_id} not found.")
     status, description = described_topology(group) if includes_description else (DescriptionStatus.NOT_REQUESTED, None)
     return DescribedGroup(

@@ -1,4 +1,4 @@
-"""The assignors by name. `group.consumer.assignors` and the requests of members contain these names."""
+"""The assignors by name. These names appear in `group.consumer.assignors` and in members' requests."""
 
 from __future__ import annotations
 
