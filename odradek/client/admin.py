@@ -236,7 +236,7 @@ class Admin(ConnectedClient):
         return await administration.groups.describe_share_group(self.requests, group_id)
 
     async def describe_streams_group(self, group_id: str) -> StreamsGroupDescription:
-        """Describes a streams group (KIP-1071): its topology, and its members with their tasks. Raises ClientError
+        """Describes a streams group (KIP-1071): its topology and its members with their tasks. Raises ClientError
         (GROUP_ID_NOT_FOUND)."""
         return await administration.streams_groups.describe_streams_group(self.requests, group_id)
 

@@ -430,7 +430,7 @@ class Consumer(ConnectedClient):
     # Committed offsets.
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commits these offsets. By default, commits the position in every partition, which is just after the last
+        """Commits these offsets. By default, commits the position in every partition: the offset after the last
         returned record.
 
         Raises CommitFailed if the group has continued without this member. Raises RetriableError if the group is

@@ -93,7 +93,7 @@ class Performer(Generic[C]):
         """Closes the connection. The database rolls back its open transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(Exception):  # the connection may be broken, which is why it is given up
+            with suppress(Exception):  # the connection may be broken; that is why it is given up
                 connection.close()
 
     def give_up_participant(self) -> None:

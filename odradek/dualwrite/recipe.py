@@ -20,7 +20,7 @@ class Step(Enum):
     COMMIT_DATABASE = "commit the database transaction"
     COMMIT_KAFKA = "commit the Kafka transaction"
     # The step for a block that sent no messages, offsets or acknowledgements. Kafka will give the next transaction the
-    # same prepared state, so the state of this transaction must not be stored.
+    # same prepared state, so this transaction's state must not be stored.
     CHECK_OWNER = "check that the row is still ours, and lock it"
     COMMIT_ROWS = "commit the database transaction of a block without messages"
     # Failures.

@@ -105,8 +105,8 @@ class CheckpointFiles:
             self._put = contents
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Returns the offset up to which each log has been compacted. If the result does not contain a log, compaction
-        of that log begins at its start."""
+        """Returns the offset up to which each log has been compacted. For a log that the result does not contain,
+        compaction starts at the log's beginning."""
         return self._read_or_forget(CLEANER_OFFSETS)
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:

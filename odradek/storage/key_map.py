@@ -2,8 +2,7 @@
 
 Kafka uses a table of `log.cleaner.dedupe.buffer.size` bytes, with 24 bytes for each key (a hash of 16 bytes and the
 offset). In Python, a custom hash table would be ten times slower than a dict, so this module uses a dict, which stores
-fewer keys in the same memory. A log with more keys needs several passes, each of which continues where the previous
-pass ended.
+fewer keys in the same memory. A log with more keys needs several passes, each continuing where the previous pass ended.
 """
 
 from hashlib import blake2b

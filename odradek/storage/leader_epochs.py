@@ -37,7 +37,8 @@ class LeaderEpochs:
         self.is_dirty = True
 
     def epoch_at(self, offset: int) -> int | None:
-        """Returns the epoch in which the record at `offset` was written, or would be written now."""
+        """Returns the epoch of the record at `offset` or, beyond the end of the log, the current epoch. Returns None if
+        the offset is below all known epochs."""
         at = bisect_right(self._entries, offset, key=_START) - 1
         return self._entries[at][0] if at >= 0 else None
 

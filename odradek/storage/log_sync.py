@@ -104,7 +104,7 @@ class SyncTicket:
 
 def running_together(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> Iterator[None]:
     """Runs the tickets of many logs of one data directory in steps. If there are many tickets, syncs the file system
-    twice instead of syncing each file, which is faster. Never raises: each affected ticket holds the error."""
+    twice, because that is faster than syncing each file. Never raises: each affected ticket holds the error."""
     if len(tickets) < _MIN_LOGS_PER_SYNC:
         for ticket in tickets:
             ticket.run()

@@ -26,7 +26,7 @@ from odradek.storage.disk import Disk
 from odradek.storage.segment import Segment
 
 CHANGE_ADVICE = f"If it was changed on purpose, remove {MANIFEST} in the data directory and start again"
-READ_BACK_BYTES = 64 * 1024 * 1024  # maximum total size of the files with unknown facts that a shutdown reads
+READ_BACK_BYTES = 64 * 1024 * 1024  # maximum total size of files with unknown facts that are read at shutdown
 
 
 def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:

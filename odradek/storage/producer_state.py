@@ -20,7 +20,7 @@ from odradek.storage.verification import NO_GUARD, Verification, VerificationGua
 
 INT32_MAX: Final = 2**31 - 1
 MAX_PRODUCER_EPOCH: Final = 2**15 - 1
-WINDOW_BATCHES: Final = 5  # maximum number of batches in flight, any of which a client may repeat
+WINDOW_BATCHES: Final = 5  # maximum number of batches in flight; a client may send any of them again
 
 
 class Origin(Enum):

@@ -216,8 +216,8 @@ class _Loader:
     # --- after a clean shutdown
 
     def _state_of_files(self) -> LogState | None:
-        """Returns the state that the files describe. Returns None if the batches must be read after all, for example
-        because the last segment does not end with a complete batch."""
+        """Returns the state that the files describe. Returns None if the batches must be read, for example because the
+        last segment does not end with a complete batch."""
         active = self._segments[-1]
         is_saved = {
             offset_file(active.base_offset, OFFSET_INDEX),

@@ -261,7 +261,7 @@ class Segment:
         self.size_bytes = position
 
     def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Like `note_batches`, but adds a single batch, of which only the header is needed."""
+        """Like `note_batches`, but adds a single batch and needs only its header."""
         noted = StagedBatch(b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
         self.note_batches(position, [noted], index_interval_bytes)
 
@@ -321,7 +321,7 @@ class Segment:
         return timestamp if timestamp > NO_TIMESTAMP else self._disk.modified_ms(self.path())
 
     def first_timestamp(self) -> int | None:
-        """Returns the largest timestamp of the first batch, from which Kafka computes the segment's age. Returns None
+        """Returns the largest timestamp of the first batch, which Kafka uses to compute the segment's age. Returns None
         if the segment is empty."""
         if self._first_timestamp is None and self.size_bytes:
             for _, header in self.headers(0, HEADER_BYTES):

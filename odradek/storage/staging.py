@@ -27,7 +27,7 @@ _NO_TIMESTAMP: Final = -2  # below every timestamp, including the -1 of a batch 
 
 @dataclass(slots=True)
 class StagedRun:
-    """The batches staged for one segment, which are written together at `position`.
+    """The batches staged for one segment, to be written together at `position`.
 
     Batches within the limits can be staged without calling `must_roll` for each.
     """
@@ -48,7 +48,7 @@ class StagedRun:
     def set_limits(self, config: LogConfig, first_timestamp: int) -> None:
         """Sets the limits within which batches can be staged without `must_roll`.
 
-        first_timestamp   timestamp of the segment's first batch, from which the segment's age is computed
+        first_timestamp   timestamp of the segment's first batch, used to compute the segment's age
         """
         segment = self.segment
         self.limits_of = config
@@ -192,7 +192,7 @@ def _index_room(run: StagedRun, config: LogConfig) -> int:
 
 
 class TailCache:
-    """The most recently appended batches of all logs. They stay in the buffers in which they arrived, so that consumers
+    """The most recently appended batches of all logs. They stay in the buffers that they arrived in, so that consumers
     at the end of a log can be served without a system call.
 
     All logs of the process share one byte budget; each log adds its batches through its own `LogTail`. The oldest

@@ -11,7 +11,7 @@ from odradek.storage.segment import Segment
 
 
 def last_kept(segments: Sequence[Segment], offset: int) -> int:
-    """Returns the index of the segment in which the truncated log ends. `segments` must be in ascending order."""
+    """Returns the index of the truncated log's last segment. `segments` must be in ascending order."""
     return max((at for at, segment in enumerate(segments) if segment.base_offset < offset), default=0)
 
 

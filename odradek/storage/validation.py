@@ -380,8 +380,8 @@ def _decompressed_records(
 ) -> bytes | memoryview:
     """Returns the decompressed records.
 
-    Stops as soon as there are more bytes than `record_count` records of the maximum size can have. In that case, at
-    least one record is too large, or there are bytes after the last record. The error is INVALID_RECORD in both cases
+    Stops once there are more bytes than `record_count` records of the maximum size can contain. In that case, at least
+    one record is too large, or there are bytes after the last record. The error is INVALID_RECORD in both cases
     (docs/spec/kafka-4.4.md#s4-3).
     """
     source = header.compression

@@ -29,7 +29,7 @@ class Txn:
     producer_epoch        the epoch of the current or last transaction; once the transaction is decided, the epoch of
                           its markers. None until the first InitProducerId is recorded, but never None in a record
     previous_producer_id  the producer id that clients used before the last record
-    next_producer_id      in a decided transaction, the producer id with which the producer continues at
+    next_producer_id      in a decided transaction, the producer id that the producer uses next, with
                           `next_producer_epoch`; None if it continues with `producer_id` and `producer_epoch`. In an
                           open transaction, the new owner's producer id if the transaction is kept (KIP-939), otherwise
                           None

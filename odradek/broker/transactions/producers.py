@@ -39,7 +39,7 @@ class Seals:
     """The sealed transactions that this process coordinates. Each transaction is stored under every producer id that
     could write into it.
 
-    by_producer  usually empty, so callers first check whether it is empty, which is very cheap
+    by_producer  usually empty, which callers check first because the check is very cheap
     """
 
     __slots__ = ("by_producer",)

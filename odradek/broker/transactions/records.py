@@ -50,7 +50,7 @@ BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BY
 
 
 def value_version(txn: Txn, transaction_version: int) -> int:
-    """Returns the version in which to encode a value: the oldest version that the cluster's level of
+    """Returns the version to use for encoding a value: the oldest version that the cluster's level of
     `transaction.version` allows, or version 1 if a second producer id and epoch must be stored."""
     if transaction_version == 0 and txn.next_producer_epoch is None:
         return VALUE_WITHOUT_TAGS

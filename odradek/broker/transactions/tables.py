@@ -149,8 +149,8 @@ INIT_PRODUCER_ID_TWO_PHASE: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (FENCE, FENCE, FENCED, FENCED, FENCED),
 })}
-# The grid for requests with KeepPreparedTxn. Only the rows with a transaction to keep differ from INIT_PRODUCER_ID. The
-# client becomes the owner without a second request, so an old epoch is refused immediately.
+# The grid for requests with KeepPreparedTxn. Only the rows that have a transaction to keep differ from
+# INIT_PRODUCER_ID. The client becomes the owner without a second request, so an old epoch is refused immediately.
 INIT_PRODUCER_ID_KEEPING: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (KEEP, KEEP, FENCED, FENCED, FENCED),

@@ -1,4 +1,4 @@
-"""Topics to create, and descriptions of existing topics."""
+"""Topics to create and descriptions of existing topics."""
 
 from __future__ import annotations
 

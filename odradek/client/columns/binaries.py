@@ -26,7 +26,7 @@ def _unzigzag(values: Int64s) -> Int64s:
     return (values >> 1) ^ -(values & 1)
 
 
-# The values of all varints of one and two bytes, indexed by these bytes in little-endian order. Nearly all varints in a
+# The values of all one- and two-byte varints, indexed by their bytes in little-endian order. Nearly all varints in a
 # record are this short.
 _OF_ONE_BYTE = _unzigzag(np.arange(_MORE, dtype=np.int64))
 _TWO_BYTES = np.arange(_MORE << 8, dtype=np.int64)

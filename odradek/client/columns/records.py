@@ -1,7 +1,7 @@
 """Reads record batches into a table with one row per record.
 
 Only the search for the start of each record loops over records, and it finds the starts of many records of equal size
-in one step. All fields are read column by column, for about a megabyte of records at a time.
+in one step. All fields are read column by column, about a megabyte of records at a time.
 """
 
 from collections.abc import Collection, Iterable, Iterator

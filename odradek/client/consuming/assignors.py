@@ -26,7 +26,7 @@ class MemberSubscription:
     """The subscription of a joining member.
 
     owned           partitions that the member has not given up; empty with an eager assignor
-    generation_id   generation in which the member received these partitions; -1 if not reported
+    generation_id   generation that assigned these partitions to the member; -1 if not reported
     """
 
     topics: frozenset[str]

@@ -91,7 +91,7 @@ class RecordTaker:
         return delivered
 
     def take_batches(self) -> dict[TopicPartition, RawBatches] | None:
-        """Takes the batches of one Fetch response for each partition. Returns None if no batches are buffered."""
+        """Takes the batches from one Fetch response for each partition. Returns None if no batches are buffered."""
         delivered = self._positions.take_batches()
         if delivered:
             self._fetcher.wake()

@@ -1,4 +1,4 @@
-"""Decodes the records that one Fetch returned for one partition, in portions, leaving out aborted transactions.
+"""Decodes, in portions, the records that one Fetch returned for one partition, and leaves out aborted transactions.
 
 Every record that a consumer returns passes through this module, so it is optimised for speed. A topic's records tend to
 have the same layout. A run of records with the same layout is read column by column: all values at once, then all keys

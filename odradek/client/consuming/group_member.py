@@ -85,7 +85,7 @@ class Membership:
     instance_id: str | None = None
     member_id: str = NO_MEMBER
     generation_id: int = NO_GENERATION
-    last_generation_id: int = NO_GENERATION  # generation in which the member received its partitions
+    last_generation_id: int = NO_GENERATION  # generation that assigned the member its partitions
     is_stable: bool = False  # True if the member has joined and no rebalance has begun since
     is_lost: bool = False  # True if the group has reassigned the member's partitions
 

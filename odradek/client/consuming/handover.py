@@ -25,7 +25,7 @@ class GroupProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Settings of a group member, mostly named as in Kafka. `assignors`, in order of preference, applies to the classic
+    """A group member's settings, mostly named as in Kafka. `assignors`, in order of preference, applies to the classic
     protocol; `remote_assignor` to the consumer protocol."""
 
     group_id: str
@@ -118,7 +118,7 @@ class Handover:
         self._delivery.is_held = False
 
     def watch(self, topics: Collection[str]) -> None:
-        """Makes the fetcher check for these topics until they exist. The fetcher calls its `on_change` when one of them
+        """Makes the fetcher check for these topics until they exist. The fetcher calls its `on_change` when any of them
         is created."""
         self._fetcher.watch(frozenset(topics))
 

@@ -283,7 +283,7 @@ class Positions:
         return None
 
     def take_batches(self) -> dict[TopicPartition, RawBatches]:
-        """Takes the batches of one Fetch result for each partition."""
+        """Takes the batches from one Fetch result for each partition."""
         ready = [each for each in self._assigned.values() if each.fetched and not each.is_paused]
         self.exhausted_fetches += len(ready)
         return {each.topic_partition: each.take_batches() for each in ready}

@@ -38,7 +38,7 @@ VERSION_OF_THE_FIRST_CLIENTS = 0
 FIRST_VERSION_WITH_SOFTWARE = 3  # first version of ApiVersions that contains the name of the client's software
 # A session is renewed after a random fraction of its lifetime within this range, as in Kafka's clients.
 RENEWED_AFTER = (0.85, 0.95)
-GREETINGS = 2  # number of ApiVersions responses that a broker may send before it closes a connection without a login
+GREETINGS = 2  # number of ApiVersions responses that a broker may send before it closes an unauthenticated connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         return reply
 
     def send_unanswered(self, request: Message, version: int) -> None:
-        """Sends a Produce request with acks=0, to which brokers do not respond."""
+        """Sends a Produce request with acks=0. Brokers do not respond to it."""
         self._write(request, version)
 
     def _write(self, request: Message, version: int, is_login: bool = False) -> int:

@@ -308,7 +308,7 @@ class Backlog:
                 finished.set_result(None)
 
     def unsettled_batches(self, under_way: Iterable[ProducerBatch]) -> set[ProducerBatch]:
-        """Returns the batches that are not done, and the batches in flight, some of which may have been given up."""
+        """Returns the batches that are not done, plus the batches in flight, including any that have been given up."""
         return {batch for _, batch in self._by_age if not batch.is_done}.union(under_way)
 
     def flush(self, unsettled: set[ProducerBatch]) -> asyncio.Future[None]:

@@ -1,5 +1,5 @@
-"""A batch of records for one partition, which is encoded while records are added. A batch may also be built from Arrow
-columns; `odradek[columns]` installs the necessary packages."""
+"""A batch of records for one partition, encoded as records are added. A batch may also be built from Arrow columns;
+`odradek[columns]` installs the necessary packages."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ProducerBatch:
         self.attempts = 0  # number of times that the batch was sent
         self.is_closed = False
         self.is_compressed = False
-        self.may_come_late = False  # True if a connection on which the batch was sent has been lost
+        self.may_come_late = False  # True if a connection that the batch was sent on has been lost
         self.is_done = False  # True if the batch's futures are resolved
         self.last_error = ""
 

@@ -31,7 +31,7 @@ class LeaderRoutes:
         on_change: Callable[[], None],
         on_refused: Callable[[AuthenticationFailed], None],
     ) -> None:
-        """Creates routes to the leaders of `topics`, which is read again on each metadata refresh."""
+        """Creates routes to the leaders of `topics`. The collection is read again on each metadata refresh."""
         self._cluster = cluster
         self._topics = topics
         self._max_age_s = max_age_s
@@ -128,7 +128,7 @@ class LeaderRoutes:
 
 NO_OFFSET = -1
 FIRST_V2_VERSION = 12  # first version of Produce that makes the broker add partitions to the transaction
-WITH_NAMES = 12  # last version in which requests name topics; later versions use topic ids
+WITH_NAMES = 12  # last version whose requests name topics; later versions use topic ids
 
 
 def version_bounds(*, is_transactional: bool, is_transaction_v2: bool) -> tuple[int, int]:

@@ -68,9 +68,9 @@ NEXT: Mapping[ProducerTxnState, Mapping[Call, ProducerTxnState]] = {
     S.FATAL_ERROR: {},
 }
 
-# States in which a failed batch or request can still force the transaction to be aborted.
+# States where a failed batch or request can still force the transaction to be aborted.
 UNDECIDED = frozenset({S.INITIALIZING, S.IN_TRANSACTION, S.PREPARING, S.PREPARED, S.COMMITTING})
-# States in which `close` aborts. If the transaction is or was prepared, only its owner may decide it.
+# States where `close` aborts the transaction. If the transaction is or was prepared, only its owner may decide it.
 ABORTED_BY_CLOSE = frozenset({S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR})
 
 

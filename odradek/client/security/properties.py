@@ -61,7 +61,7 @@ class TokenEndpoint:
         try:
             with urlopen(request, timeout=TIMEOUT_S) as answer:
                 found = json.loads(answer.read(MAX_BYTES))
-        except HTTPError as refused:  # without the body, which may repeat the secret
+        except HTTPError as refused:  # leaves out the body, which may contain the secret
             raise OSError(f"{self.url} answered {refused.code} {refused.reason}") from None
         if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):
             raise ValueError(f"{self.url} answered without an access_token")

@@ -28,7 +28,7 @@ class ShareFetcher:
     def __init__(
         self, cluster: Cluster, settings: ShareSettings, *, on_change: Callable[[], None], metrics: ShareConsumerMetrics
     ) -> None:
-        """Creates a fetcher. `on_change` is called when `take` has records, or when `wake` may have more to do."""
+        """`on_change` is called when `take` has records, or when `wake` may have more to do."""
         self._metrics = metrics
         self._cluster = cluster
         self._settings = settings

@@ -53,7 +53,7 @@ class AcknowledgementOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ShareDelivery:
-    """Records of one partition, and the ranges in which they were acquired."""
+    """Records of one partition, and the ranges that they were acquired in."""
 
     named: TopicIdPartition
     partition: TopicPartition
@@ -78,7 +78,7 @@ class ShareLeader:
         self._settings = settings
         self._session = ShareSession()
         self._asking = asyncio.Lock()
-        # The lock timeout of records that are acquired or renewed from now on, as last reported by the broker.
+        # The lock timeout for records acquired or renewed from now on, as last reported by the broker.
         self.lock_timeout_ms: int | None = None
 
     def needs_request(self, requested: Iterable[TopicIdPartition]) -> bool:

@@ -164,7 +164,7 @@ class Producer(Blocking[producer.Producer]):
     # The following methods run on the loop.
 
     async def _after_sending(self, work: Work[R], *, raises: bool) -> R:
-        """Runs `work()` after all earlier records have been passed to the asyncio producer, and returns the result. If
+        """Runs `work()` after all earlier records have been passed to the asyncio producer and returns its result. If
         `raises` is set, raises the error of an earlier `send` call instead."""
         while self._sendings or self._passing is not None:
             self._begin_to_pass()

@@ -28,8 +28,8 @@ class PartitionLog:
 
     log_start_offset   start offset set by DeleteRecords; 0 if the checkpoint does not contain the partition. The first
                        segment may begin at a higher offset.
-    is_compacted       whether the cleaner's checkpoint contains the partition, in which case offsets may be missing
-    was_stopped        whether the broker has shut down cleanly, in which case the log ends with a complete batch
+    is_compacted       whether the cleaner's checkpoint contains the partition; if so, offsets may be missing
+    was_stopped        whether the broker has shut down cleanly; if so, the log ends with a complete batch
     """
 
     topic: str

@@ -75,7 +75,7 @@ def survey(
 
     def read(segments: list[SegmentFile]) -> PartitionSurvey:
         if by_index and segments and not timestamps:
-            with suppress(BadIndex, FileNotFoundError):  # then read the batches, which contain the same information
+            with suppress(BadIndex, FileNotFoundError):  # the batches contain the same information and are read instead
                 return _by_index(log, segments, cut_bytes, on_damage)
         return _survey(log, segments, Transactions(), cut_bytes, timestamps, on_damage)
 

@@ -69,7 +69,7 @@ OnDamage: TypeAlias = Callable[[DamagedLog], None]
 
 
 def refuse(damage: DamagedLog) -> NoReturn:
-    """Raises the damage as an exception, which is the default reaction to damage."""
+    """Raises the damage as an exception. This function is the default reaction to damage."""
     raise damage
 
 

@@ -78,7 +78,7 @@ def acquire(
 
 
 class _RecordAcquirer:
-    """Acquires records for one request. `_budget` is the number of records that may still be acquired."""
+    """Acquires records for one request. `_budget` is the number of records that can still be acquired."""
 
     def __init__(
         self,

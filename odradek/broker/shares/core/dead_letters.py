@@ -138,8 +138,8 @@ class Source(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A source record's key and value, which are copied if the group's settings request it. Headers of the source
-    record are never copied."""
+    """A source record's key and value. They are copied if the group's settings request it. Headers of the source record
+    are never copied."""
 
     key: bytes | None
     value: bytes | None

@@ -73,8 +73,8 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
-    """Decodes a record. Returns None for a tombstone of an update, and for a record of an unknown type, which a later
-    Kafka release may have written. Kafka also skips records of unknown types.
+    """Decodes a record. Returns None for an update's tombstone and for a record of an unknown type, which a later Kafka
+    release may have written. Kafka also skips records of unknown types.
 
     Raises MalformedMessage if the record is invalid.
     """

@@ -48,7 +48,7 @@ def unsealed(producer_id: int, producer_epoch: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ShareCoordinatorConfig:
-    """Settings of the share coordinator. The comments give the names of the corresponding Kafka properties."""
+    """The share coordinator's settings. The comments give the names of the corresponding Kafka properties."""
 
     updates_per_snapshot: int = 500  # share.coordinator.snapshot.update.records.per.snapshot
     cold_snapshot_interval_ms: int = 300_000  # share.coordinator.cold.partition.snapshot.interval.ms

@@ -65,7 +65,7 @@ class Event(Enum):
     DATA_GONE = auto()  # retention moved the log start offset past the record, or compaction removed it
     TXN_ABORTED = auto()  # a read_committed group found that the record belongs to an aborted transaction
     TXN_ACKNOWLEDGE = auto()  # the member accepted or rejected the record in its producer's transaction
-    COMMIT_MARKER = auto()  # the transaction in which the record is pending was committed
+    COMMIT_MARKER = auto()  # the transaction that the record is pending in was committed
     ABORT_MARKER = auto()
     COPIED = auto()  # copying the record to the group's dead-letter queue succeeded or failed permanently
 

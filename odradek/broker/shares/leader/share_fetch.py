@@ -251,7 +251,7 @@ class LiveShareFetch:
                 if read is not None and not read.starts_anew:
                     missing_bytes -= read.read_from_memory().size_bytes
             except (KafkaError, WouldBlock):
-                return True  # Errors are reported immediately, and records on disk are assumed to be enough.
+                return True  # Errors are reported immediately. Records on disk are assumed to be enough.
             if missing_bytes <= 0:
                 return True
         return False
@@ -378,7 +378,7 @@ class _LogRead:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether segments have changed during `read_from_disk`, in which case the read must be repeated.
+        """Whether segments have changed during `read_from_disk`. If they have, the read must be repeated.
 
         Compaction removes the records of aborted transactions together with the list of these transactions. If a
         compaction runs during the read, the bytes may still contain the records even though the list no longer contains

@@ -79,7 +79,7 @@ class SharePartitionManager:
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._loading: dict[LiveSharePartition, None] = {}
         self._pending_by: dict[int, dict[LiveSharePartition, None]] = {}  # by producer id
-        self._groups_of: dict[tuple[str, int], set[str]] = {}  # connection → groups in which it opened sessions
+        self._groups_of: dict[tuple[str, int], set[str]] = {}  # connection → groups that it opened sessions in
 
     @property
     def loaded_partitions(self) -> Iterable[LiveSharePartition]:
@@ -147,8 +147,8 @@ class SharePartitionManager:
         producer_id = ending.producer_id
         for live in (*self._loading, *self._pending_by.get(producer_id, ())):
             live.end_transaction(ending)
-        # Keep share partitions in which a later transaction of the same producer is pending. Dropped share partitions
-        # have already removed themselves.
+        # Keep share partitions where a later transaction of the same producer is pending. Dropped share partitions have
+        # already removed themselves.
         left = {live: None for live in self._pending_by.pop(producer_id, ()) if producer_id in live.producer_ids}
         if left:
             self._pending_by[producer_id] = left

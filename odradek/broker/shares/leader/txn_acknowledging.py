@@ -92,8 +92,8 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
 
 
 async def load_partitions(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Loads the share partitions that are not in memory. Usually, all share partitions are in memory. Returns the
-    errors of share partitions that cannot be loaded."""
+    """Loads the share partitions that are not in memory; usually they all are. Returns errors for the share partitions
+    that cannot be loaded."""
     loading: dict[TopicIdPartition, Deferred[bool]] = {}
     refused: dict[TopicIdPartition, AcknowledgeResult] = {}
     for each in requested:
