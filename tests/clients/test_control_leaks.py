@@ -27,7 +27,7 @@ from odradek.broker.control.clusters.copies import PREFIX, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "40"))
 PATIENCE_S = 30
-WARM_UP = 20  # number of clusters after which every object that is created once per process exists
+WARM_UP = 20  # number of clusters after which all objects created once per process exist
 MAX_BYTES = 2_000  # allowed growth of caches per cluster, in bytes
 
 

@@ -1,4 +1,4 @@
-"""Tests of responses that are sent in pieces, because of a rule's `slow_bytes_per_s` or the oddity `cut write`."""
+"""Tests of responses sent in pieces because of a rule's `slow_bytes_per_s` or the oddity `cut write`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def whole_answer(kafka: Cluster) -> bytes:
 
 
 class Slow:
-    """A client that is receiving a response."""
+    """A client receiving a response."""
 
     def __init__(self, kafka: Cluster) -> None:
         self.wire = Wire(kafka.bootstrap, "slow")

@@ -1,5 +1,4 @@
-"""Tests that consumers read from a nearby replica (KIP-392), and return to the leader if necessary
-(docs/testing.md)."""
+"""Tests that consumers read from a nearby replica (KIP-392) and return to the leader if necessary (docs/testing.md)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def values(expected: list[Message]) -> Counter[bytes | None]:
 
 
 class Crowd:
-    """Group members that are polled in threads until a condition holds. The crowd stores the records that its members
+    """Group members polled in threads until a condition holds. The crowd stores the records that its members
     receive."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:

@@ -132,7 +132,7 @@ class SharedTopic:
         return [len(records) for _, records in self.batches(self.queue)]
 
     def histories(self, partition: int = 0) -> dict[int, History]:
-        """Returns the states that were stored for each offset, without consecutive duplicates.
+        """Returns the states stored for each offset, without consecutive duplicates.
 
         It does not matter how many offsets a write contains. Kafka writes the final state of each record separately
         (L14) and moves the start offset afterwards; this broker does both in one write.

@@ -1,4 +1,4 @@
-"""Tests that consumer groups of KIP-848 move from Odradek to Apache Kafka and back, with members, epochs and
+"""Tests that KIP-848 consumer groups move from Odradek to Apache Kafka and back with their members, epochs and
 assignments."""
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Command:
 
 
 class Source:
-    """The topic that is copied. It grows before each move, so the copiers always have records to copy."""
+    """The topic being copied. It grows before each move, so the copiers always have records to copy."""
 
     def __init__(self, bootstrap: str) -> None:
         self.values: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}

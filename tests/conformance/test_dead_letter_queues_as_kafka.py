@@ -217,7 +217,7 @@ def test_scenario_011_a_missing_topic_is_created_where_that_is_allowed(broker: B
 
 
 def settings_of(broker: Broker, topic: str) -> dict[str, str | None]:
-    """Returns the settings that are set on the topic itself."""
+    """Returns the settings set on the topic itself."""
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         configs = admin.describe_configs(ConfigResource(ConfigType.TOPIC, topic))
     return {each.name: each.value for each in configs if each.source == "DYNAMIC_TOPIC_CONFIG"}

@@ -1,7 +1,7 @@
-"""Tests that consumers of kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in groups of KIP-848 as with
+"""Tests that consumers of kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in KIP-848 groups as they do with
 Kafka.
 
-If BROKER=kafka is set, the tests run against Kafka, and expect the same results.
+If BROKER=kafka is set, the tests run against Kafka and expect the same results.
 """
 
 from collections.abc import Iterator

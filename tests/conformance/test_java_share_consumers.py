@@ -1,7 +1,7 @@
-"""Tests that KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 works as with Kafka. The tests cover each way to
-acknowledge, renewal, both acquire modes, isolation from transactions, and rejection into a dead-letter queue.
+"""Tests that KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 behaves as it does with Kafka. The tests cover each
+way to acknowledge, renewal, both acquire modes, isolation from transactions, and rejection into a dead-letter queue.
 
-If BROKER=kafka is set, the tests run against Kafka, and expect the same results.
+If BROKER=kafka is set, the tests run against Kafka and expect the same results.
 """
 
 from collections.abc import Iterator

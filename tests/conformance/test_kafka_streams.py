@@ -1,7 +1,7 @@
 """Tests that Kafka Streams counts words exactly once with `group.protocol=streams`: docs/spec/streams-groups.md#s12.
 
 The word count has a repartition topic, a changelog and standby tasks. The updates of each word are 1, 2, 3 and so on,
-without gaps or repetitions, no matter which process is killed. If BROKER=kafka is set, the tests run against Kafka, and
+without gaps or repetitions, no matter which process is killed. If BROKER=kafka is set, the tests run against Kafka and
 expect the same results.
 """
 

@@ -1,4 +1,5 @@
-"""Tests that the command line tools of Kafka 4.3.1 work with our broker and print the same output as with Kafka."""
+"""Tests that the command line tools of Kafka 4.3.1 work with our broker and print the same output as they do with
+Kafka."""
 
 import json
 import re
@@ -245,7 +246,7 @@ def test_broker_api_versions_lists_the_versions_that_we_advertise(tools: Tools, 
 
 def test_features_describes_the_finalised_levels(tools: Tools, at: tuple[str, str]) -> None:
     text = tools.run("features", *at, "describe").stdout
-    # The tool of Kafka 4.3.1 has no name for the level of Kafka 4.4.
+    # Kafka 4.3.1's tool has no name for Kafka 4.4's level.
     assert re.search(r"Feature: metadata.version\s.*FinalizedVersionLevel: UNKNOWN 33", text), text
     assert re.search(r"Feature: transaction.version\s.*FinalizedVersionLevel: 2", text)
 

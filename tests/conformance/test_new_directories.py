@@ -177,7 +177,8 @@ def test_the_first_start_appends_the_levels_in_a_transaction_and_registers_the_b
 def test_the_file_of_an_older_directory_stays_and_is_read_where_there_is_no_snapshot(
     made: Mapping[tuple[str, str], Path], tmp_path: Path, name: str, is_new: bool
 ) -> None:
-    """In a directory that Kafka 4.3.1 formatted, the file is kept, and read at the first and at later starts (P6)."""
+    """In a directory that Kafka 4.3.1 formatted, the file is kept and is read at the first and all later starts
+    (P6)."""
     directory = tmp_path / "data"
     shutil.copytree(made["kafka", BEFORE], directory)
     if is_new:

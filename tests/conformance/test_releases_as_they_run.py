@@ -1,5 +1,5 @@
-"""Tests that emulated releases offer the same APIs, features and settings as the real ones, and give the same answers
-to requests whose answers depend on the release.
+"""Tests that emulated releases offer the same APIs, features and settings as the real ones and give the same answers to
+requests whose answers depend on the release.
 
 Each exception must be listed in `ABSENT` or `ANSWERED_DIFFERENTLY`.
 """

@@ -117,8 +117,8 @@ def assert_same_field(ours: Field, theirs: Mapping[str, Any]) -> None:
 
 
 def shared_with_kafka(structs: Mapping[str, tuple[Field, ...]]) -> dict[str, tuple[Field, ...]]:
-    """Returns the structs without the private fields of KIP-1289, which Kafka ignores, and without structs that only
-    these fields use."""
+    """Returns the structs without KIP-1289's private fields, which Kafka ignores, and without structs that only these
+    fields use."""
     private = [field for fields in structs.values() for field in fields if (field.tag or 0) >= kip_1289.PRIVATE_TAGS]
     only_ours = {field.type for field in private}
     return {

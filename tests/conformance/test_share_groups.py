@@ -1,4 +1,4 @@
-"""Tests that share groups work with Kafka 4.3.1's own tools and share consumer, and continue in a directory that Kafka
+"""Tests that share groups work with Kafka 4.3.1's own tools and share consumer and continue in a directory that Kafka
 wrote."""
 
 import subprocess

@@ -98,7 +98,7 @@ def of_admin(secured: SecuredBroker) -> Iterator[Scene]:
 
 @pytest.fixture
 def of_alice(secured: SecuredBroker) -> Iterator[Scene]:
-    """Yields a scene for the same group, over a connection that is authenticated as Alice."""
+    """Yields a scene for the same group, over a connection authenticated as Alice."""
     talk = Talk(Place(secured.users, str(secured.broker.data_dir), ""), client_id="streams")
     assert talk.quietly(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
     assert talk.quietly(SaslAuthenticateRequest(auth_bytes=b"\0alice\0pw"), 2).error_code == 0

@@ -22,7 +22,7 @@ pytestmark = needs_kafka
 GROUP = "moving"
 LOADING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 PATIENCE_S = 60.0
-# Sessions must outlast the start of the other broker.
+# Sessions must outlast the other broker's startup.
 PATIENT = {**SETTINGS, "group.streams.session.timeout.ms": 300_000, "group.streams.max.session.timeout.ms": 300_000}
 
 

@@ -1,4 +1,4 @@
-"""Tests that Odradek, like Kafka, stores no topic id with offsets that are committed in a transaction."""
+"""Tests that Odradek, like Kafka, stores no topic id with offsets committed in a transaction."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def scene() -> Clients:
 
 @pytest.mark.parametrize("name", ["transactions-tv0", "transactions-tv1", "transactions-tv2"])
 def test_transactional_offsets_are_stored_without_a_topic_id(tmp_path: Path, scene: Clients, name: str) -> None:
-    """Up to version 5, TxnOffsetCommit identifies topics by name. Kafka stores only the request's fields, so its
+    """Through version 5, TxnOffsetCommit identifies topics by name. Kafka stores only the request's fields, so its
     records contain no topic id."""
     logs = sorted(unpack(name, tmp_path).glob(f"{GROUP_OFFSETS}-*/*.log"))
     of_kafka = [found for log in logs for found in transactional_values(log.read_bytes())]

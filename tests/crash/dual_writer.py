@@ -33,7 +33,7 @@ class Job:
     blocks         values of each transaction
     at             name of the step
     when           "before" or "after" the step
-    blocks_before  minimum number of blocks that are written before the interruption
+    blocks_before  minimum number of blocks written before the interruption
     deed           "die": die by SIGKILL; "tell": report the step and continue; "wait": report it and wait for a line
     """
 

@@ -93,7 +93,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
         rounds += QUIET_ROUNDS
         wait_for_results(workers, watcher, rounds * JOBS_PER_ROUND)
         ends_at = time.monotonic() + PATIENCE_S
-        while workers.gave_up < fenced:  # Workers that are killed early never hold a lock until it expires.
+        while workers.gave_up < fenced:  # Workers killed early never hold a lock until it expires.
             assert time.monotonic() < ends_at, "no worker gave up"
             add_jobs(producer, rounds)
             producer.flush()

@@ -36,7 +36,7 @@ SETTINGS = {
 
 class Gardener(threading.Thread):
     """Creates topics, deletes every third one, and keeps track of the changes that the broker has confirmed. `created`
-    contains the topics that are not deleted."""
+    contains the topics that it has not deleted."""
 
     def __init__(self, address: str) -> None:
         super().__init__(name="gardener", daemon=True)

@@ -1,4 +1,4 @@
-"""Tests that a killed broker keeps the share group acknowledgements that are staged in a transaction (KIP-1289).
+"""Tests that a killed broker keeps the share group acknowledgements staged in a transaction (KIP-1289).
 
 The tests use a real client and a real data directory. `tests/simulation` crashes at every disk call. Rules:
 docs/spec/share-groups.md#s5-12, #s5-3 (T8).

@@ -151,8 +151,8 @@ class GroupWorld(ABC, Generic[M]):
     def joined(self, member: M, request: Callable[[], Message]) -> Any:
         """Sends a heartbeat that joins and returns the response.
 
-        A static member that did not receive the response to its join cannot join again before its session times out, as
-        with Kafka. In this case, this method waits and joins again.
+        A static member that did not receive the response to its join cannot join again before its session times out,
+        just as with Kafka. In this case, this method waits and joins again.
         """
         answer = self.stage.ask(request(), 1)
         if answer.error_code == E.UNRELEASED_INSTANCE_ID.value and member.epoch == 0:

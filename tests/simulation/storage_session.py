@@ -29,9 +29,9 @@ class Promises:
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
     synced: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
-    # log start offsets that have been reached, and must not decrease
+    # log start offsets reached so far, which must not decrease
     start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
-    # log start offsets that have been requested
+    # log start offsets requested so far
     may_start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
     deleted: set[TopicPartition] = field(default_factory=set)
     topic_ids: dict[TopicPartition, bytes] = field(default_factory=dict)

@@ -50,7 +50,7 @@ class VirtualTime:
         return event
 
     def step(self, until_ms: float) -> bool:
-        """Runs the next event that is due by `until_ms`. Exceptions of the event propagate.
+        """Runs the next event due by `until_ms`. Exceptions from the event propagate.
 
         If there is no such event, advances the time to `until_ms` and returns False.
         """
@@ -78,7 +78,7 @@ class VirtualTimers:
         return self._time.monotonic_ms()
 
     def soon(self, action: Action) -> None:
-        """Runs the action after all actions that are due now, like `loop.call_soon`."""
+        """Runs the action after all actions currently due, like `loop.call_soon`."""
         self._time.after(0, action, self._life)
 
 

@@ -77,7 +77,7 @@ def markers_that_leave_guards(writer: MarkerWriter, timers: VirtualTimers, rng: 
 
 
 class MarkersOnce:
-    """KAFKA-19999 (bug 1): a marker that was already written is refused, even if the coordinator has not received the
+    """KAFKA-19999 (bug 1): a marker already written is refused, even if the coordinator has not received the
     response."""
 
     def __init__(self, writer: MarkerWriter, written: set[tuple[TopicPartition, Pair]]) -> None:

@@ -28,7 +28,7 @@ STOP_TIMEOUT_S = 60.0
 
 RECORDINGS = os.environ.get("RECORDINGS")
 
-REFERENCE = "4.4.0"  # the release of Kafka whose behaviour Odradek follows unless it emulates another one
+REFERENCE = "4.4.0"  # the Kafka release whose behaviour Odradek follows unless it emulates another one
 EMULATED: Mapping[str, str | None] = {"4.3.1": "4.3", REFERENCE: None}  # value of `--emulate` for each release
 
 

@@ -59,8 +59,8 @@ class ManualTimers:
         return self._elapsed_ms
 
     def advance(self, ms: int) -> None:
-        """Advances the clock by `ms`. If a timer arms another timer that is due within that period, the other timer
-        fires too."""
+        """Advances the clock by `ms`. If a timer arms another timer due within that period, the other timer fires
+        too."""
         end_ms = self._elapsed_ms + ms
         while self._timers and self._timers[0][0] <= end_ms:
             due_ms, _, timer = heapq.heappop(self._timers)

@@ -260,8 +260,8 @@ class FakeDisk:
     # --- crashes
 
     def after_kill(self) -> FakeDisk:
-        """Returns the disk as the next process finds it if only this process has died. It contains everything that was
-        written."""
+        """Returns the disk as the next process finds it if only this process has died. It contains everything written
+        so far."""
         return FakeDisk(copy_of(self._root, EverythingSurvives()))
 
     def after_power_failure(self, seed: int, random_states: int = 4) -> Iterator[CrashState]:

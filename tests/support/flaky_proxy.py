@@ -64,10 +64,10 @@ class FlakyProxy:
         self.hangs_up = False
         self.target: tuple[str, int] | None = None
         self.lost: list[int] = []  # API keys of lost responses
-        self.dropped: list[int] = []  # API keys of requests that were not delivered
+        self.dropped: list[int] = []  # API keys of undelivered requests
         self.repeated: list[int] = []
         self.doubled: list[int] = []  # API keys of responses delivered twice
-        self.delivered_late: list[int] = []  # API keys of held requests that were delivered late and answered
+        self.delivered_late: list[int] = []  # API keys of held requests, delivered late and answered
         self.cuts = 0  # number of connections that `cut_all` closed
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The pages that are not stored in the repository, because `make docs` writes them into the documentation site.
+"""Pages that are not stored in the repository because `make docs` writes them into the documentation site.
 
 Stored pages cannot link to a generated page, which readers of the repository do not have. They link to the code that
 writes the page. On the site, the link leads to the page itself.

@@ -21,7 +21,7 @@ PASSWORD = "a password"
 class InProcessSaslBroker(InProcessBroker):
     """A broker whose clients log in with SASL/PLAIN.
 
-    principals  principals that have an account, such as `User:alice`
+    principals  principals with an account, such as `User:alice`
     """
 
     listener = LISTENER

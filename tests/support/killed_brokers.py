@@ -1,4 +1,4 @@
-"""Detects broker processes that were killed by a signal, for example by the kernel when memory is exhausted.
+"""Detects broker processes killed by a signal, for example by the kernel when memory is exhausted.
 
 A failed test alone does not reveal this cause, because its client only sees refused connections.
 """
@@ -19,7 +19,7 @@ def leave(broker: subprocess.Popen[bytes]) -> None:
 
 
 def killed() -> list[str]:
-    """Returns a line for each watched broker that was killed by a signal."""
+    """Returns a line for each watched broker killed by a signal."""
     return [described(-each.returncode, pid) for pid, each in _running.items() if (each.poll() or 0) < 0]
 
 

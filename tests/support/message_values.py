@@ -126,7 +126,7 @@ def _fill(
             continue
         value = _value(field, schema, version, choices, depth)
         if field.is_null_when_absent and value == type(value)():
-            value = None  # A tagged struct that has only default values is not encoded.
+            value = None  # A tagged struct with only default values is not encoded.
         setattr(struct, field.attribute, value)
 
 

@@ -40,7 +40,7 @@ def why_not() -> str | None:
 
 
 def account() -> "pwd.struct_passwd | None":
-    """Returns the user who runs the server, or None if it is the user who runs the tests."""
+    """Returns the user that runs the server, or None if the tests' own user runs it."""
     if os.getuid() != 0:
         return None
     with suppress(KeyError):

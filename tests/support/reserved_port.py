@@ -17,7 +17,7 @@ FOLDER = Path(tempfile.gettempdir(), "odradek-test-ports")
 
 
 class ReservedPort:
-    """A port that is reserved until this object is deleted or its process ends."""
+    """A port reserved until this object is deleted or its process exits."""
 
     def __init__(self) -> None:
         FOLDER.mkdir(exist_ok=True)

@@ -239,8 +239,8 @@ class StreamsScene(Scene):
         self.turn(lambda core: core.target_computed(group, computed, self.now_ms))
 
     def compute(self, steps: int, group: str = GROUP) -> bool:
-        """Runs some steps of a computation that was left to the test, without recording the result. Returns whether any
-        steps remain."""
+        """Runs some steps of a computation left to the test, without recording the result. Returns whether any steps
+        remain."""
         computation = self.cluster.computing[group]
         for _ in range(steps):
             try:

@@ -17,7 +17,7 @@ _unread: list[str] = []
 
 
 class TracebackHandler(logging.Handler):
-    """Keeps every log record of the broker that has an exception."""
+    """Keeps every broker log record that contains an exception."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -267,7 +267,7 @@ class TransactionBroker(BrokerScene):
         self.transactions.start(None if topic is None else len(topic.partitions))
 
     def restart_coordinator(self) -> None:
-        """Replaces the coordinator with a new one, whose leader epoch is the next one."""
+        """Replaces the coordinator with a new one at the next leader epoch."""
         self.transactions.stop()
         topic = self.image.topics[TRANSACTION_STATE]
         for partition in topic.partitions:

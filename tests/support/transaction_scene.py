@@ -310,7 +310,7 @@ class Scene:
         self._turn(lambda _: self.core.forget_topic(topic))
 
     def advance(self, ms: int) -> None:
-        """Advances the clock and fires the timers that are due."""
+        """Advances the clock and fires the due timers."""
         self.now_ms += ms
         for key in [key for key, due_ms in self.due.items() if due_ms <= self.now_ms]:
             del self.due[key]

@@ -80,7 +80,7 @@ def fetch_session(talk: Talk, version: int) -> None:
 
 
 def group_offsets(talk: Talk, version: int) -> None:
-    """Fetches offsets that were committed before the topic was deleted and created again (OffsetFetch)."""
+    """Fetches offsets committed before the topic was deleted and created again (OffsetFetch)."""
     name = f"again-offsets-{version}"
     wait_for_coordinator(talk)
     old = talk.make_topic(name)
@@ -150,7 +150,7 @@ def produced(talk: Talk, version: int) -> None:
 
 
 def share_session(talk: Talk, version: int) -> None:
-    """Fetches and acknowledges records that were acquired before the topic was deleted and created again."""
+    """Fetches and acknowledges records acquired before the topic was deleted and created again."""
     scene = ShareScene(talk, version, "again")
     scene.begin()
     scene.fetch("acquires", "A", 0, max_wait_ms=10_000)

@@ -1,5 +1,4 @@
-"""The differences that are allowed between responses of Odradek and Kafka, with reasons. All other fields must be
-equal."""
+"""The allowed differences between Odradek's and Kafka's responses, with reasons. All other fields must be equal."""
 
 import re
 from dataclasses import dataclass
