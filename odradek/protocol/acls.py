@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Operation(Enum):
-    __hash__ = object.__hash__  # Enum's own hash is slow, and every request looks up authorization decisions
+    __hash__ = object.__hash__  # Enum's own hash is slow, and every request looks up decisions by these values
 
     UNKNOWN = 0
     ANY = 1

@@ -1,7 +1,7 @@
-"""Facts about each API that are fixed by Kafka's protocol. There is one row per API, which all parts of Odradek share.
+"""Facts about each API that are fixed by Kafka's protocol, with one row per API, shared by all parts of Odradek.
 
-`odradek.broker.api.served` lists the APIs that the broker serves, with their handlers. An API without a row has the
-default values.
+`odradek.broker.api.served` lists the APIs that the broker serves, with their handlers. An API without a row here has
+the default values.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from odradek.protocol.errors import ErrorCode as E
 
 
 class Coordinator(Enum):
-    """The coordinator to which a request must be sent."""
+    """The coordinator that a request must be sent to."""
 
     GROUP = auto()
     TRANSACTION = auto()
@@ -28,26 +28,26 @@ class ApiFacts:
     throttled_from         first version in which clients wait for the throttle time themselves, because the broker
                            responds immediately (KIP-219); None if they never wait. Source: `shouldClientThrottle` in
                            the subclasses of `org.apache.kafka.common.requests.AbstractResponse`
-    coordinator            the coordinator that serves the API, or None for any broker or the leader of a partition.
-                           Other brokers respond with NOT_COORDINATOR
-    passing_codes          some of the API's transient errors. Clients must retry after them, so the odd broker
+    coordinator            the coordinator that serves the API, or None for any broker or a partition leader. Other
+                           brokers respond with NOT_COORDINATOR
+    passing_codes          some of the API's transient errors, after which clients must retry, so the odd broker
                            (`broker/control/odd`) returns them at random
     is_login               requests of the API authenticate their connection
     has_secrets            the request or the response may contain passwords, tokens or their keys
-    is_of_brokers          brokers send the request to one another; the request quota does not apply to it
+    is_of_brokers          brokers send the request to one another, and the request quota does not apply to it
     creates_topics         the request may create topics, even if the response is an error
-    is_of_connection       the effect of the request ends with its connection
-    mutation_refused_from  the request creates or deletes partitions. From this version on, a quota may refuse it with
-                           THROTTLING_QUOTA_EXCEEDED; older versions are only throttled. None if the quota does not
-                           apply
-    refuses_without_words  Kafka sends no error message when it refuses the request because of missing permissions
+    is_of_connection       the request's effect ends with its connection
+    mutation_refused_from  the first version in which a quota can reject the request, which creates or deletes
+                           partitions, with THROTTLING_QUOTA_EXCEEDED; older versions are only throttled. None if the
+                           quota does not apply
+    refuses_without_words  Kafka sends no error message when it rejects the request because of missing permissions
     names_brokers          clients use the API to obtain the addresses of brokers
     absent_values          values of fields in an error response that mean "none", where the default would mean
                            something else
     code_repeated_to       the last version in which the response contains the error code both at the top level and in
                            each element
-    may_be_raised          the odd broker may claim to support 1 to 3 further versions of the API. No client can use
-                           them, because no release after 4.3 has added a version of the API
+    may_be_raised          the odd broker may claim to support 1 to 3 more versions of the API. No client can use them,
+                           because no release after 4.3 has added a version of the API
     """
 
     throttled_from: int | None = None
@@ -181,8 +181,7 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
 
 
 def facts_of(api: ApiKey | None) -> ApiFacts:
-    """Returns the facts about an API. Returns the default values if `api` is None because the request was
-    unreadable."""
+    """Returns the facts about an API, or the default values if `api` is None because the request was unreadable."""
     return _NO_FACTS if api is None else _FACTS.get(api, _NO_FACTS)
 
 
@@ -190,7 +189,8 @@ API_OF_KEY: Final = {api.value: api for api in ApiKey}  # keyed by the number in
 
 
 def client_waits(api_key: int, version: int) -> bool:
-    """Returns whether a client must not send anything until the throttle time in the response has passed."""
+    """Returns whether the client itself must wait until the throttle time in the response has passed before it sends
+    anything."""
     api = API_OF_KEY.get(api_key)
     first = None if api is None else facts_of(api).throttled_from
     return first is not None and version >= first

@@ -1,4 +1,4 @@
-"""Reads and writes the 61 bytes before the records of a batch (magic 2), and changes batches in place without affecting
+"""Reads and writes the 61 bytes before the records of a batch (magic 2), and changes batches in place without touching
 their records.
 
 docs/formats/record-batch.md describes the bytes. In this module, a *batch* is a buffer that begins with a batch header.
@@ -16,8 +16,8 @@ from odradek.protocol.errors import MalformedMessage
 
 HEADER_BYTES: Final = 61
 LOG_OVERHEAD: Final = 12  # number of bytes at the start of a batch that `batch_length` does not count
-# The CRC covers all bytes from this position to the end. The base offset and the leader epoch, which the broker may
-# change, come before this position.
+# The CRC covers all bytes from this position to the end. The base offset and the leader epoch, which the broker can
+# change, come before it.
 CRC_START: Final = 21
 MAGIC: Final = 2
 
@@ -36,7 +36,7 @@ INT32_MAX: Final = 2**31 - 1
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _TO_CRC: Final = struct.Struct(">qiibI")
-_FROM_ATTRIBUTES: Final = struct.Struct(">hiqqqhii")  # the last part of the header, which the CRC covers
+_FROM_ATTRIBUTES: Final = struct.Struct(">hiqqqhii")  # the last part of the header, which is covered by the CRC
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 _CRC: Final = struct.Struct(">I")
@@ -66,7 +66,7 @@ class BatchHeader:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the whole batch, including its header."""
+        """The size of the complete batch, including its header."""
         return self.batch_length + LOG_OVERHEAD
 
     @property
@@ -107,8 +107,8 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time (ms) at which the tombstones and markers of this batch may be removed, or None if the batch has no
-        delete horizon. It is stored in place of the base timestamp."""
+        """The time (ms) at which this batch's tombstones and markers may be removed, or None if the batch has no delete
+        horizon. It is stored in place of the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -117,8 +117,8 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, which wraps around from 2**31 - 1 to 0. It is -1 if the batch has no
-        sequences."""
+        """The last record's sequence, or -1 if the batch has no sequences. Sequences wrap around from 2**31 - 1 to
+        0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & INT32_MAX
@@ -149,7 +149,7 @@ def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
 
 def batches(data: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yields every complete batch with its position. An incomplete batch at the end of `data` ends the iteration
-    without an error, because a Fetch response or a torn segment may end like this. Raises MalformedMessage for any
+    without an error, because a Fetch response or a torn segment can end like this. Raises MalformedMessage for any
     other damage."""
     end = len(data)
     while position + HEADER_BYTES <= end:
@@ -178,8 +178,8 @@ def crc_ok(data: Bytes, position: int, size_bytes: int) -> bool:
 
 
 def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
-    """Builds a batch from the header and the records in `payload`, which must already be compressed. Computes the
-    length, the magic and the CRC."""
+    """Builds a batch from the header and the records in `payload`, which must already be compressed if the header
+    requires it. Computes the length, the magic and the CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
     seal_batch(
@@ -246,8 +246,8 @@ def small_batch(
     base_sequence: int,
     record_count: int,
 ) -> tuple[bytearray, BatchHeader]:
-    """Builds a batch from encoded records, and returns the batch with its header, so that the log need not parse the
-    header. The records are copied. Up to a few KiB, the copy is faster than `seal_batch`."""
+    """Builds a batch from encoded records and returns it with its header, so that the log need not parse the header.
+    The records are copied, which is faster than `seal_batch` up to a few KiB."""
     rest_of_header: bytes = _FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,
@@ -285,16 +285,16 @@ def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
-    """Changes the timestamp type of a batch to LogAppendTime, with the time `now_ms`. Changes the batch in place, and
-    updates the CRC. `batch` must contain exactly one batch."""
+    """Changes a batch's timestamp type to LogAppendTime, with the time `now_ms`. Changes the batch in place and updates
+    the CRC. `batch` must contain exactly one batch."""
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, now_ms)
     _seal(batch, 0)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None:
-    """Sets the largest timestamp of a batch, and its timestamp type to CreateTime. Changes the batch in place, and
-    updates the CRC. `batch` must contain exactly one batch."""
+    """Sets a batch's largest timestamp, and its timestamp type to CreateTime. Changes the batch in place and updates
+    the CRC. `batch` must contain exactly one batch."""
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] & ~LOG_APPEND_TIME)
     struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, max_timestamp)
     _seal(batch, 0)

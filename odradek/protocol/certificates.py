@@ -1,6 +1,6 @@
 """Creates certificates for development and tests. A certificate authority (CA) issues them to servers and clients.
 
-Keys use P-256, because every Kafka client supports it, and because a handshake takes only a third as long as with RSA.
+Keys use P-256, because every Kafka client supports it and a handshake takes only a third as long as with RSA.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "Odradek development"
-# Tolerated difference between the clock of this machine and the clocks of the machines that use the certificates.
+# Tolerated difference between this machine's clock and those of the machines that use the certificates.
 CLOCK_TOLERANCE = timedelta(hours=1)
 _NO_USE = dict.fromkeys(
     (
@@ -40,14 +40,14 @@ CA_KEY_USAGE = x509.KeyUsage(**_NO_USE | {"digital_signature": True, "key_cert_s
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A certificate with its private key."""
+    """A certificate and its private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def of_pem(cls, pem: bytes) -> Credential:
-        """Parses a credential. Raises ValueError if the PEM cannot be parsed, or if the key is not an elliptic-curve
+        """Parses a credential. Raises ValueError if the PEM cannot be parsed or the key is not an elliptic-curve
         key."""
         key = load_pem_private_key(pem, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -75,7 +75,7 @@ def new_authority(now: datetime, days: int) -> Credential:
 
 
 def new_server(authority: Credential, hosts: Sequence[str], now: datetime, days: int) -> Credential:
-    """Issues a certificate for a server. `hosts` are its names and addresses; the first of them becomes the common
+    """Issues a server certificate. `hosts` are the server's names and addresses, the first of which becomes the common
     name."""
     alternatives = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     return _issue(authority, hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, now, days, alternatives)
@@ -111,7 +111,7 @@ def pkcs12_store(name: str, credential: Credential, authority: Credential, passw
 
 
 def pkcs12_truststore(authority: Credential, password: str) -> bytes:
-    """Builds a trust store that Java accepts, because it marks the certificate with Java's own attribute for trusted
+    """Builds a trust store that Java accepts, by marking the certificate with Java's own attribute for trusted
     certificates."""
     trusted = pkcs12.PKCS12Certificate(authority.certificate, b"ca")
     return pkcs12.serialize_java_truststore([trusted], BestAvailableEncryption(password.encode()))

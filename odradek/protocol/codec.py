@@ -1,8 +1,8 @@
 """Encodes and decodes messages, for example `decode(ProduceRequest, 9, data)` and `encode(response, 9)`.
 
 Each version of a message has its own decoder and encoder. They are compiled on first use (0.2 to 1.5 ms) from source
-that `reader_source` and `writer_source` generate from the schema. In the compiled variant, the modules of the messages
-on the hot path already contain decoders and encoders (docs/variants.md).
+that `reader_source` and `writer_source` generate from the schema. In the compiled variant, the modules of hot-path
+messages already contain decoders and encoders (docs/variants.md).
 """
 
 import sys
@@ -29,10 +29,10 @@ def is_flexible(message_class: type[Message], version: int) -> bool:
 
 
 def decode(message_class: type[M], version: int, data: Buffer, position: int = 0) -> M:
-    """Decodes one message and ignores any bytes after it. Records are views of `data`; everything else is copied.
+    """Decodes one message, ignoring any bytes after it. Records are views of `data`; everything else is copied.
 
     Raises MalformedMessage if the bytes are not a message of this class and version, or UnsupportedVersion if the
-    message has never had such a version.
+    message has never had this version.
     """
     read = _readers.get((message_class, version)) or compile_reader(message_class, version)
     message: M = read(data, position)[0]
@@ -64,8 +64,8 @@ def reader(message_class: type[Message], version: int) -> Read:
 
 
 def writer(message_class: type[Message], version: int) -> Write:
-    """Returns the encoder `(message, head, chunks)`, which appends the encoded parts to `chunks`. The first of these
-    parts begins with `head`.
+    """Returns the encoder `(message, head, chunks)`, which appends the encoded parts to `chunks`. The first part begins
+    with `head`.
 
     Like `encode`, the encoder raises UnsupportedVersion.
     """
@@ -73,7 +73,7 @@ def writer(message_class: type[Message], version: int) -> Write:
 
 
 def compile_reader(message_class: type[Message], version: int) -> Read:
-    """Compiles and caches the decoder. Without this call, the first use compiles it."""
+    """Compiles and caches the decoder. Without this call, it is compiled on first use."""
     read: Read | None = _module(message_class).get(f"read_{version}")
     if read is None:
         text, names = reader_source(_schema(message_class, version), version)
@@ -84,7 +84,7 @@ def compile_reader(message_class: type[Message], version: int) -> Read:
 
 
 def compile_writer(message_class: type[Message], version: int) -> Write:
-    """Compiles and caches the encoder. Without this call, the first use compiles it."""
+    """Compiles and caches the encoder. Without this call, it is compiled on first use."""
     write: Write | None = _module(message_class).get(f"write_{version}")
     if write is None:
         text, names = writer_source(_schema(message_class, version), version)

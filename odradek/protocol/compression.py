@@ -1,8 +1,8 @@
-"""Compresses and decompresses the records of batches, in the formats that Kafka's clients write. The size of
-decompressed data is limited.
+"""Compresses and decompresses batches' records in the formats that Kafka's clients write. The size of decompressed data
+is limited.
 
 Kafka streams compressed records and needs no limit. Odradek keeps the decompressed records in memory and therefore
-limits their size (docs/formats/record-batch.md). A frame that would exceed the limit is refused before memory for the
+limits their size (docs/formats/record-batch.md). A frame that would exceed the limit is rejected before memory for the
 excess is allocated.
 """
 
@@ -16,7 +16,7 @@ from odradek.protocol.errors import MalformedMessage, without_traceback
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 # The default of `socket.request.max.bytes`, which is the maximum size of a request. A batch that decompresses to more
-# bytes could not have been sent uncompressed.
+# bytes than that could not have been sent uncompressed.
 DECOMPRESSED_LIMIT_BYTES = 100 * 1024 * 1024
 
 
@@ -25,7 +25,7 @@ NO_RECORD_LIMIT_BYTES = 2**31 - 9
 
 
 class DecompressedTooLarge(MalformedMessage):
-    """The compressed data, or a single record in it, decompresses to more bytes than the caller allows."""
+    """The compressed data, or a single record in it, decompresses to more bytes than the caller accepts."""
 
 
 class Compression(Enum):
@@ -91,7 +91,7 @@ _GZIP_PART_BYTES = 8 * 1024 * 1024  # the C library returns freed blocks of this
 
 def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
     """Decompresses one or more gzip members. Passes the input in small pieces, because zlib copies the part of its
-    input that it has not read yet."""
+    input that it has not yet read."""
     opened: list[bytes] = []
     left, position, unread = limit_bytes, 0, b""
     member = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -221,7 +221,7 @@ def _open_lz4(data: memoryview, limit_bytes: int) -> memoryview:
 def _measure_lz4(data: memoryview) -> tuple[int, int]:
     """Returns the end of the frame and its maximum decompressed size. Reads only the headers of the blocks.
 
-    Refuses the same frames as Kafka's reader: frames with dependent blocks, reserved bits or other versions.
+    Rejects the same frames as Kafka's reader: those with dependent blocks, reserved bits or other versions.
     """
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
         raise MalformedMessage("lz4: the data is not a frame")
@@ -262,7 +262,7 @@ def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
     import cramjam
 
     if not data:
-        return data  # like Kafka, treat a missing frame as no records rather than as an error
+        return data  # like Kafka, treat a missing frame as no records rather than an error
     end, max_bytes = _measure_zstd(data)
     try:
         return _open_into(cramjam.zstd.decompress_into, data[:end], max_bytes, limit_bytes)
@@ -304,7 +304,7 @@ def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
         position += 3
         if kind == 3 or size > _ZSTD_BLOCK_BYTES:
             raise MalformedMessage("zstd: a block has an unknown type, or is too large")
-        position += 1 if kind == 1 else size  # a block of kind 1 is a single byte that is repeated
+        position += 1 if kind == 1 else size  # a block of kind 1 is a single repeated byte
         max_bytes += _ZSTD_BLOCK_BYTES if kind == 2 else size
         if is_last:
             return position + (4 if flags & 0x04 else 0), max_bytes
@@ -319,7 +319,7 @@ def _open_into(
 ) -> memoryview:
     """Decompresses into a buffer of the maximum size. Raises DecompressedTooLarge if the result exceeds `limit_bytes`.
 
-    The unused end of the buffer costs nothing, because the system provides pages only when they are first written.
+    The unused end of the buffer costs nothing, because the system provides pages only when they are first written to.
     """
     if max_bytes <= limit_bytes:
         room = bytearray(max_bytes)

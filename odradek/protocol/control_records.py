@@ -1,7 +1,7 @@
-"""Builds and reads control batches, which the broker writes itself and which clients skip.
+"""Builds and reads control batches, which the broker itself writes and which clients skip.
 
 The key of a control record consists of two int16 values, the version (0) and the type. ABORT and COMMIT are the markers
-that end a transaction. The other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps
+that end a transaction. The other types belong to the KRaft metadata log. Sources: docs/spec/transactions.md#s4-8; dumps
 of Kafka's metadata log.
 """
 
@@ -27,8 +27,8 @@ from odradek.protocol.records import NewRecord, build_batch, records_of
 
 _KEY: Final = struct.Struct(">hh")  # version, type
 _MARKER_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
-# The single record of a marker, which always has the same size. It consists of the bytes before its key; version and
-# type; the size of its value; version and coordinator epoch; and an empty list of headers.
+# A marker's single record, which always has the same size. It consists of the bytes before the key; the version and
+# type; the size of the value; the version and coordinator epoch; and an empty list of headers.
 _MARKER_RECORD: Final = struct.Struct(">5shhBhiB")
 _BEFORE_KEY: Final = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag-encoded
 _VALUE_SIZE: Final = 2 * _MARKER_VALUE.size
@@ -73,7 +73,7 @@ def sealed_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> tuple[bytearray, BatchHeader]:
-    """Builds the 78 bytes of a transaction marker. Returns them with the batch header."""
+    """Builds the 78 bytes of a transaction marker, and returns them with the batch header."""
     kind = _COMMIT if is_commit else _ABORT
     return small_batch(
         _MARKER_RECORD.pack(_BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0),
@@ -129,8 +129,8 @@ def control_type(key: bytes | None) -> ControlType | None:
 
 
 def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = None) -> Marker | None:
-    """Returns the marker in the control batch at `position`, or None if the batch is empty (after compaction) or its
-    record is not a marker. Accepts later versions and additional bytes. Raises MalformedMessage."""
+    """Returns the marker in the control batch at `position`. Returns None if the batch is empty (after compaction) or
+    its record is not a marker. Accepts later versions and additional bytes. Raises MalformedMessage."""
     header = header or read_batch_header(batch, position)
     if header.record_count == 0:
         return None
@@ -158,7 +158,7 @@ def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = No
 
 
 def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | None:
-    """Reads a batch in the form that `marker_batch` writes. Returns None for a batch in any other form."""
+    """Reads a batch of the form that `marker_batch` writes. Returns None for a batch in any other form."""
     try:
         fields = _MARKER_RECORD.unpack_from(batch, position + HEADER_BYTES)
     except struct.error:  # the batch is too short
@@ -181,7 +181,7 @@ def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | 
 def leader_change_batch(
     *, leader_id: int, voter_ids: list[int], timestamp_ms: int, base_offset: int, leader_epoch: int
 ) -> bytearray:
-    """Builds the batch with which a KRaft leader begins its epoch. It contains the leader and the voters. All voters
+    """Builds the batch with which a KRaft leader begins its epoch. It contains the leader and the voters, all of which
     are recorded as having voted for the leader."""
     voters = bytearray([len(voter_ids) + 1])
     for voter_id in voter_ids:

@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the exceptions for refused requests and invalid bytes.
+"""Kafka's error codes, and the exceptions for rejected requests and invalid bytes.
 
 Source: the table of error codes in Kafka's protocol guide (kafka.apache.org/protocol), release 4.4.0.
 """
@@ -12,10 +12,10 @@ from odradek.protocol.quoting import MAX_MESSAGE_LENGTH, shortened
 
 
 class ErrorCode(Enum):
-    """The error code in a response. The value is the int16 of the protocol.
+    """The error code in a response. The value is the protocol's int16.
 
-    The enum contains Kafka's complete table, including codes of services that Odradek does not offer, and codes that
-    only older brokers return, because clients still have to understand them.
+    The enum contains Kafka's complete table. It includes the codes of services that Odradek does not offer, and codes
+    that only older brokers return, because clients still have to understand them.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -65,7 +65,7 @@ class ErrorCode(Enum):
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    # Never returned: an old duplicate is treated as out of order; see docs/spec/transactions.md#s4-5.
+    # Never returned, because an old duplicate is treated as out of order; see docs/spec/transactions.md#s4-5.
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
@@ -164,10 +164,10 @@ class ErrorCode(Enum):
 class KafkaError(Exception):
     """An error that is sent to the client as the result of its request.
 
-    Handlers, and the functions that they call, may raise this error. A single place outside the handlers turns it into
-    a response.
+    Handlers and the functions that they call may raise this error. A single place outside the handlers turns it into a
+    response.
 
-    The client receives `message` only if the response has a field for it. The message is shortened, because it may
+    The client receives `message` only if the response has a field for it. The message is shortened, because it can
     quote the request.
     """
 
@@ -186,8 +186,8 @@ class MalformedMessage(Exception):
 
 
 class UnsupportedVersion(Exception):
-    """The requested version of a message does not exist, or cannot represent a value in the message. The cause is a bug
-    in Odradek or in a caller."""
+    """The requested version of a message does not exist or cannot represent a value in the message. The cause is a bug
+    in Odradek or in the calling code."""
 
 
 E = TypeVar("E", bound=Exception)

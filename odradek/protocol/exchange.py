@@ -1,7 +1,7 @@
 """Converts complete request and response frames between bytes and their parts: the API, the version, the client id and
 the message.
 
-Everything that observes or changes exchanges uses this module. The broker and the client have their own, faster code
+Everything that observes or changes exchanges uses this module. The broker and the client have faster code of their own
 for the exchanges that they handle (`broker/api/dispatch.py`, `client/network/connection.py`).
 """
 
@@ -29,13 +29,13 @@ from odradek.protocol.primitives import skip_tags
 from odradek.protocol.struct import Buffer, Message
 
 CORRELATION_ID: Final = Packing(">i")
-# Size of the part that a masked request keeps: the API key, the version and the correlation id.
+# Size of the part of a request that masking keeps: the API key, the version and the correlation id.
 MASKED_BYTES: Final = KEY_AND_VERSION.size + CORRELATION_ID.size
 
 
 @dataclass(slots=True)
 class DecodedRequest:
-    """A decoded request. `body_at` is the position of the message in the frame."""
+    """A decoded request. `body_at` is the message's position in the frame."""
 
     header: RequestHeader
     body_at: int
@@ -51,7 +51,7 @@ class DecodedRequest:
 
 @dataclass(slots=True)
 class DecodedAnswer:
-    """A decoded response. `end` is the position after its message in the frame."""
+    """A decoded response. `end` is the position in the frame after its message."""
 
     correlation_id: int
     message: Message
@@ -59,7 +59,7 @@ class DecodedAnswer:
 
 
 def api_and_version(frame: Buffer, min_bytes: int = REQUEST_START.size) -> tuple[int, int] | None:
-    """Returns the API key and version of a request, or None if the frame has fewer than `min_bytes`, by default the
+    """Returns a request's API key and version, or None if the frame has fewer than `min_bytes` bytes, by default the
     minimum size of a header.
 
     frame   without its length
@@ -80,7 +80,7 @@ class RequestForm:
         self._read = reader(message_class, version)
 
     def header(self, frame: Buffer) -> tuple[RequestHeader, int]:
-        """Returns the header, and the position of the message. Raises MalformedMessage."""
+        """Returns the header and the position of the message. Raises MalformedMessage."""
         correlation_id, client_id, position = read_header_fields(frame, has_tags=self.has_tags)
         key, version = KEY_AND_VERSION.unpack_from(frame)
         return RequestHeader(key, version, correlation_id, client_id), position
@@ -104,7 +104,7 @@ class AnswerForm:
         self._read = reader(message_class, version)
 
     def body_at(self, frame: Buffer, *, has_length: bool) -> int:
-        """Returns the position of the message. Raises MalformedMessage."""
+        """Returns the message's position. Raises MalformedMessage."""
         position = CORRELATION_ID.size + (LENGTH_BYTES if has_length else 0)
         try:
             if self.has_tags:
@@ -136,16 +136,16 @@ class AnswerForm:
 
 @cache
 def request_form(key: int, version: int) -> RequestForm:
-    """Returns the decoder for requests of this API and version. Raises MalformedMessage if the API or the version has
-    never existed."""
+    """Returns the decoder for requests of this API and version. Raises MalformedMessage if there has never been such an
+    API or version."""
     message_class = _message_class(key, version)
     return RequestForm(message_class, version)
 
 
 @cache
 def answer_form(key: int, version: int) -> AnswerForm:
-    """Returns the decoder and encoder for responses of this API and version. Raises MalformedMessage if the API or the
-    version has never existed."""
+    """Returns the decoder and encoder for responses of this API and version. Raises MalformedMessage if there has never
+    been such an API or version."""
     _message_class(key, version)
     return AnswerForm(key, response_class(key), version)
 

@@ -1,4 +1,4 @@
-"""Parts of a response that are in an open file instead of a buffer."""
+"""Represents parts of a response that are in an open file instead of a buffer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.protocol.struct import Buffer
 
 
 class SendableFile(Protocol):
-    """The part of `odradek.storage.disk.DiskFile` that is needed to send bytes."""
+    """The part of the `odradek.storage.disk.DiskFile` interface that is needed to send bytes."""
 
     def read_at(self, size_bytes: int, position: int) -> Buffer: ...
     def is_cached_at(self, size_bytes: int, position: int) -> bool: ...
@@ -41,5 +41,5 @@ Chunk: TypeAlias = Buffer | FileSlice  # a part of a response
 
 
 def in_memory(chunks: Iterable[Chunk]) -> list[Buffer]:
-    """Returns the chunks as buffers. Reads the chunks that are in files, and may block to read from disk."""
+    """Returns the chunks as buffers. Reads the chunks that are in files, which may block to read from disk."""
     return [chunk.read() if isinstance(chunk, FileSlice) else chunk for chunk in chunks]

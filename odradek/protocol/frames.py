@@ -2,7 +2,7 @@
 the version of the header.
 
 Request header 1 contains the API key, version, correlation id and client id. Request header 2, for flexible bodies,
-also has tagged fields, but its client id keeps the old encoding. Response header 0 contains the correlation id;
+also has tagged fields, but its client id retains the old encoding. Response header 0 contains the correlation id;
 response header 1 also has tagged fields. ApiVersions always uses response header 0, so that a client can read a
 response whose version differs from the requested version.
 """
@@ -30,7 +30,7 @@ RESPONSE_START: Final = Packing(">ii")  # size of the remaining bytes, correlati
 RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # followed by an empty list of tagged fields
 LENGTH: Final = Packing(">i")
 
-_request_class = cache(request_class)  # caches one class per API; an unknown key raises an error, which is not cached
+_request_class = cache(request_class)  # one cached class per API; an unknown key raises an error, which is not cached
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
-    """Decodes a request header of version 2 if `has_tags` is set, or of version 1 otherwise. Returns the correlation
+    """Decodes a version 2 request header if `has_tags` is set, otherwise a version 1 header. Returns the correlation
     id, the client id and the position of the body."""
     try:
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
@@ -74,8 +74,8 @@ def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | Non
 
 
 def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None, int]:
-    """Decodes the part of a request header that follows the fixed fields. Returns the client id, and the position of
-    the body."""
+    """Decodes the part of a request header that follows the fixed fields. Returns the client id and the position of the
+    body."""
     position = REQUEST_START.size
     client_id = None
     if size >= 0:
@@ -96,7 +96,7 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
 
 
 def response_has_tags(api_key: int, message_class: type[Message], version: int) -> bool:
-    """Returns whether the response has version 1 of the header, which has tagged fields."""
+    """Returns whether the response uses header version 1, which has tagged fields."""
     return api_key != API_VERSIONS_KEY and is_flexible(message_class, version)
 
 
@@ -107,7 +107,7 @@ def response_chunks(api_key: int, version: int, correlation_id: int, message: Me
 
 def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Chunk]]:
     """Returns a faster equivalent of `response_chunks` for one version of an API. Its arguments are the correlation id
-    and the message, whose records may be in files."""
+    and the message, whose records can be in files."""
     has_tags = response_has_tags(api_key, message_class, version)
     pack_start = (RESPONSE_START_WITH_TAGS if has_tags else RESPONSE_START).pack
     write = writer(message_class, version)

@@ -1,7 +1,7 @@
 """Generates `odradek/protocol/messages/` from the schemas. Run it with `python -m odradek.protocol.generate`.
 
 Each message has a module with its class and the classes of its structs. They are plain classes with slots, because
-creating dataclasses at import would take longer than the rest of the broker's start.
+creating dataclasses at import time would take longer than the rest of the broker's start-up.
 """
 
 from collections.abc import Iterator
@@ -153,7 +153,7 @@ def init_text(schemas: list[Schema]) -> str:
 
 
 def generate_sources() -> dict[str, str]:
-    """Returns the text of every file in `odradek/protocol/messages/` by file name."""
+    """Returns the text of every file in `odradek/protocol/messages/`, keyed by file name."""
     schemas = [load(module) for module in all_modules()]
     return {"__init__.py": init_text(schemas)} | {f"{schema.module}.py": module_text(schema) for schema in schemas}
 

@@ -3,8 +3,8 @@ of `sasl.jaas.config`, which contains login modules with their options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice's password";
 
-The values of options are unquoted, or in single or double quotes with Java's escapes. Comments are `//` and `/* */`.
-Source: JaasConfig of Kafka 4.3.1, which splits the text in the same way as Java's StreamTokenizer.
+Option values are unquoted, or in single or double quotes with Java's escapes. Comments are `//` and `/* */`. Source:
+Kafka 4.3.1's JaasConfig, which splits the text in the same way as Java's StreamTokenizer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLANKS = " \t\f"
 
 def parse_properties(text: str) -> dict[str, str]:
     """Returns the names and values in a Java properties file. If a name is repeated, its last value is used. Parsing
-    never fails, even on an invalid `\\u` escape, which Java refuses.
+    never fails, even on an invalid `\\u` escape, which Java rejects.
 
     A key ends at the first unescaped `=`, `:` or blank. A line that begins with `#` or `!` is a comment. A backslash at
     the end of a line joins the line with the next one.
@@ -90,13 +90,12 @@ ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 
 
 class InvalidJaas(ValueError):
-    """The text cannot be parsed. The message may contain the names of options, but not their values, because the values
-    are secrets."""
+    """The text cannot be parsed. The message may contain option names, but not their values, which are secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """A login module with its options. `name` is the name of its Java class."""
+    """A login module and its options. `name` is the name of its Java class."""
 
     name: str
     options: Mapping[str, str] = field(repr=False)
@@ -146,8 +145,8 @@ def _options(tokens: Iterator[Token]) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(text: str) -> str:
-    """Returns the name of an option for use in messages. Hides an unusual name, because it may be a password whose
-    quotes are missing."""
+    """Returns an option's name for use in messages. Hides an unusual name, because it could be a password whose quotes
+    are missing."""
     return text if re.fullmatch(r"user_\w+|username|password|\w+Module", text) else "(hidden)"
 
 

@@ -1,6 +1,6 @@
 """Converts a message to JSON in the form that Kafka's own converters and DumpLogSegments print.
 
-Names are in camelCase. Only the fields of the version are included, and tagged fields only if they differ from their
+Names are in camelCase. Only the version's fields are included, and tagged fields only if they differ from their
 defaults. Bytes and uuids are encoded in base64 (uuids URL-safe, without padding). Records are shown as
 `<name>SizeInBytes`.
 """

@@ -23,5 +23,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Returns the partition of a key. Every client that hashes like the Java client chooses the same partition."""
+    """Returns the partition for a key. Every client that hashes like the Java client chooses the same one."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,10 +1,10 @@
-"""The numbers that Odradek uses for KIP-1289 (acknowledgements inside a transaction), which no Kafka release contains.
+"""The numbers that Odradek uses for KIP-1289 (acknowledgements within a transaction), which no Kafka release contains.
 
 Kafka 4.4 uses the KIP's own numbers for other purposes: key 93 is StreamsGroupTopologyDescriptionUpdate, key 94 is
-UnregisterController, and level 2 of share.version means dead-letter queues (KIP-1191). Therefore the request has the
-next free key, and one of Odradek's own features indicates whether the request is supported
-(docs/spec/share-groups.md#s5-13, rows 1, 2 and 27). The schemas repeat the API key and the tags, which a test compares
-with the numbers in this module.
+UnregisterController, and level 2 of share.version means dead-letter queues (KIP-1191). The request therefore has the
+next free key, and one of Odradek's own features indicates whether it is supported (docs/spec/share-groups.md#s5-13,
+rows 1, 2 and 27). The schemas repeat the API key and the tags, and a test compares them with the numbers in this
+module.
 """
 
 FEATURE = "odradek.share.transactions"

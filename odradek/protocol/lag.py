@@ -1,10 +1,10 @@
-"""Computes the lag of a consumer group, which is the number of records that the group has yet to read. The page and the
+"""Computes a consumer group's lag, which is the number of records that the group has yet to read. The page and the
 commands use this module.
 
 As in `kafka-consumer-groups`, the lag of a partition is the distance from the committed offset to the high watermark. A
-partition without a committed offset has no lag, because only the configuration of the group's members determines where
-they would begin (auto.offset.reset). Partitions without a committed offset are counted separately. If they were left
-out, the group would seem to have read more than it has.
+partition without a committed offset has no lag, because only the members' configuration determines where they would
+start (auto.offset.reset). These partitions are counted separately. If they were left out, the group would appear to
+have read more than it has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class GroupLag(NamedTuple):
-    """The total lag. `records` is None if the lag of no partition is known. `uncommitted` is the number of partitions
+    """The total lag. `records` is None if no partition's lag is known. `uncommitted` is the number of partitions
     without a committed offset."""
 
     records: int | None
@@ -29,7 +29,7 @@ def partition_lag(committed_offset: int | None, high_watermark: int | None) -> i
 
 
 def group_lag(partitions: Iterable[tuple[int | None, int | None]]) -> GroupLag:
-    """Adds up the lags of a group's partitions. Each partition is given by its committed offset and its high
+    """Adds up the lags of a group's partitions. Each partition is given as its committed offset and its high
     watermark."""
     records, uncommitted = None, 0
     for committed_offset, high_watermark in partitions:

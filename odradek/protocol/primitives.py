@@ -1,5 +1,5 @@
-"""Encodes and decodes the primitive types of the protocol. Compiled codecs call these functions if their fast path does
-not apply."""
+"""Encodes and decodes the protocol's primitive types. Compiled codecs call these functions if their fast path does not
+apply."""
 
 from functools import cache
 from struct import Struct as Packing
@@ -11,7 +11,7 @@ from odradek.protocol.struct import Buffer, RecordChunks
 
 MAX_STRING_BYTES: Final = 0x7FFF  # maximum size of every string, even in the compact form
 MAX_LENGTH: Final = 0x7FFF_FFFF
-COPY_BELOW_BYTES: Final = 4096  # copying this few bytes costs less than writing another buffer to the socket
+COPY_BELOW_BYTES: Final = 4096  # copying so few bytes costs less than writing another buffer to the socket
 
 # The errors that Python raises when it decodes bytes that end too early or are not UTF-8, and when it encodes values
 # that are out of range or unexpectedly null.
@@ -53,7 +53,7 @@ def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, 
 
 
 def varint(value: int) -> bytes:
-    """Encodes an unsigned varint."""
+    """Encodes a value as an unsigned varint."""
     if 0x7F < value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
@@ -65,7 +65,7 @@ def varint(value: int) -> bytes:
 
 
 def string_varint(length: int) -> bytes:
-    """Encodes the compact length of a string, which is its length plus one."""
+    """Encodes a string's compact length, which is its length plus one."""
     if length > MAX_STRING_BYTES + 1:
         raise UnsupportedVersion(f"a string of {length - 1} bytes is too long; the limit is {MAX_STRING_BYTES} bytes")
     return varint(length)
@@ -76,7 +76,7 @@ MAX_UNKNOWN_TAGS: Final = 10_000
 
 
 def skip_tags(data: Buffer, position: int, count: int) -> int:
-    """Returns the position after `count` unknown tagged fields. If `count` is above 127, it is the first byte of a
+    """Returns the position after `count` unknown tagged fields. If `count` is above 127, it is only the first byte of a
     varint."""
     if count > 0x7F:
         count, position = longer_varint(data, position, count)
@@ -141,5 +141,5 @@ def cannot_carry(names: str) -> UnsupportedVersion:
 
 
 def unfit(what: str, why: Exception) -> UnsupportedVersion:
-    """Returns the error for values that this version of the message cannot represent."""
+    """Returns the error for values that the message's version cannot represent."""
     return UnsupportedVersion(f"{what}: {why}")

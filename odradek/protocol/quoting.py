@@ -1,7 +1,7 @@
-"""Quotes values from clients in messages and log lines, without quoting more than a reader needs.
+"""Quotes clients' values in messages and log lines, but no more of them than a reader needs.
 
-A client may send a name of 32,767 characters, a request with 100,000 topics, or bytes whose `repr` is four times as
-long. A message with the complete value could not be encoded in a response, because a string of the protocol has at most
+A client can send a name with 32,767 characters, a request with 100,000 topics, or bytes whose `repr` is four times as
+long. A message with the complete value could not be encoded in a response, because a string in the protocol has at most
 32,767 bytes, and log lines with complete values would fill the disk. The functions in this module never read more of a
 value than they show.
 """
@@ -12,8 +12,8 @@ from typing import Final
 
 from odradek.protocol.struct import Struct
 
-MAX_QUOTED_LENGTH: Final = 200  # maximum number of characters of one quoted value
-# Maximum number of characters of a message. A message of this length has at most 8,000 bytes, which fit into every
+MAX_QUOTED_LENGTH: Final = 200  # maximum number of characters in one quoted value
+# Maximum number of characters in a message. A message of this length has at most 8,000 bytes, which fit into every
 # response.
 MAX_MESSAGE_LENGTH: Final = 2_000
 MAX_ELEMENTS: Final = 3  # maximum number of array elements to show
@@ -21,7 +21,7 @@ MAX_LEVELS: Final = 6  # maximum depth of nested arrays and structs to show
 
 
 def shortened(text: str, most: int = MAX_MESSAGE_LENGTH) -> str:
-    """Returns the text. If the text is too long, replaces its middle with the number of omitted characters."""
+    """Returns the text. If it is too long, its middle is replaced with the number of omitted characters."""
     if len(text) <= most:
         return text
     ending = most // 4
@@ -29,10 +29,10 @@ def shortened(text: str, most: int = MAX_MESSAGE_LENGTH) -> str:
 
 
 def quoted(value: object, most: int = MAX_QUOTED_LENGTH) -> str:
-    """Returns a shortened `repr` of the value. It contains only part of a long text or of long bytes, and only the
-    first elements of an array.
+    """Returns a shortened `repr` of the value. It contains only part of a long text or long bytes, and only the first
+    elements of an array.
 
-    most  maximum number of characters of each text within the value, not counting escapes added by `repr`
+    most  maximum number of characters in each text within the value, not counting escapes added by `repr`
     """
     return _quoted(value, most, MAX_LEVELS)
 

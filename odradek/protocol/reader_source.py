@@ -2,7 +2,7 @@
 
     def read(data, p): ... return message, position
 
-The decoder may read past the end of the data, because a slice of missing bytes is merely shorter. It compares the
+The decoder can read past the end of the data, because a slice of missing bytes is merely shorter. It compares the
 position with the end only once, after everything has been read.
 """
 
@@ -28,8 +28,8 @@ HELPERS = (
 
 
 class ReaderSource(CodecSource):
-    """Generates a decoder. The decoder first copies a buffer of another type to bytes, because bytes are faster to
-    read. If the message contains records, the decoder copies nothing, and `view` is a view of the given buffer."""
+    """Generates a decoder. The decoder first copies other types of buffers to bytes, because bytes are faster to read.
+    If the message contains records, the decoder copies nothing, and `view` is a view of the given buffer."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
@@ -155,7 +155,7 @@ class ReaderSource(CodecSource):
         return f"{read} == 0", f"{read} - 1"
 
     def unless_null(self, field: Field, target: str, null_test: str, is_nullable: bool) -> AbstractContextManager[None]:
-        """Adds lines that handle null and opens a block that is run if the value is not null."""
+        """Adds lines that handle null, and opens a block that runs if the value is not null."""
         with self.block(f"if {null_test}:"):
             self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
         return self.block("else:") if is_nullable else nullcontext()
@@ -204,7 +204,7 @@ def has_records(schema: Schema) -> bool:
 
 
 def reader_source(schema: Schema, version: int) -> tuple[str, dict[str, Any]]:
-    """Returns the source of the decoder, and the names that it uses other than the classes of the message."""
+    """Returns the decoder's source, and the names that it uses other than the message's classes."""
     source = ReaderSource(schema, version)
     text = source.write()
     return text, source.names

@@ -1,10 +1,10 @@
-"""Checks the decompressed records of a batch against the batch header, without creating an object for each record.
+"""Checks a batch's decompressed records against the batch header, without creating an object for each record.
 
 Every produced record is checked here, so this module is written for speed. Reading records one at a time takes 0.3 to
-0.5 µs per record in Python, which is most of the broker's work for records of 100 bytes. However, the records of a
-producer tend to have the same layout. Two records have the same layout if they have the same size and the same *shape
-bytes* (all lengths and counts). After two records with the same layout in a row, the walk compares whole columns of the
-batch, using one strided slice for each shape byte, and skips all records that have the same layout.
+0.5 µs per record in Python, which is most of the broker's work for 100-byte records. However, a producer's records tend
+to have the same layout. Two records have the same layout if they have the same size and the same *shape bytes* (all
+lengths and counts). After two records with the same layout in a row, the walk compares whole columns of the batch,
+using one strided slice for each shape byte, and skips all records that have the same layout.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,12 +17,12 @@ from odradek.protocol.records import read_varint, read_varlong, record_too_large
 Opened: TypeAlias = bytes | memoryview
 
 _SHORT_RUN: Final = 8  # for fewer records, comparing columns costs more than reading the records
-_PAUSE: Final = 64  # number of records to read one by one after a short run, before looking for another run
+_PAUSE: Final = 64  # number of records to read one by one after a short run before looking for another run
 _WINDOW: Final = 8192  # number of consecutive offset deltas with the same third byte in their varints
 
 # Inverts the bit that means "more bytes follow", so that Python's fast test for ASCII can be used.
 _FLIP: Final = bytes(byte ^ 0x80 for byte in range(256))
-# The bytes at each position of a varint, for the offset deltas 0, 1, 2 …
+# The bytes at each position of the varint for the offset deltas 0, 1, 2 …
 _ONLY_BYTES: Final = bytes(2 * delta for delta in range(64))
 _FIRST_BYTES: Final = bytes(2 * delta | 0x80 for delta in range(64)) * (_WINDOW // 64)
 _SECOND_BYTES: Final = b"".join(bytes([delta >> 6]) * 64 for delta in range(0, _WINDOW, 64))
@@ -37,8 +37,8 @@ class RecordSurvey:
 
 
 def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
-    """Checks `count` decompressed records. They must fill `data` from position `at` to its end, and have consecutive
-    offset deltas that begin with 0.
+    """Checks `count` decompressed records. They must fill `data` from position `at` to its end and have consecutive
+    offset deltas starting with 0.
 
     Raises MalformedMessage if a length, count or varint is invalid, if the parts of a record do not add up to its size,
     if the records do not fill `data`, or if an offset delta is not consecutive.
@@ -131,7 +131,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
 
 def check_record_sizes(data: Opened, count: int, limit_bytes: int) -> None:
     """Raises DecompressedTooLarge if one of the `count` records exceeds `limit_bytes`. The records must have been
-    checked by `survey_records`. As in Kafka, the size of a record does not include its length field."""
+    checked by `survey_records`. As in Kafka, a record's size does not include its length field."""
     if len(data) <= limit_bytes:
         return
     at = 0
@@ -185,7 +185,7 @@ def _skip_headers(data: Opened, at: int, stop: int) -> int:
 
 
 class _Layout(NamedTuple):
-    """The positions of the parts of a valid record."""
+    """The positions of a valid record's parts."""
 
     timestamp_at: int
     offset_at: int
@@ -221,8 +221,8 @@ class AlikeRecords(NamedTuple):
     timestamp_bytes: list[bytes]  # the first bytes of all timestamp deltas, then the second bytes, and so on
 
     def timestamp_deltas(self) -> Iterator[tuple[int, ...]]:
-        """Yields the bytes of each record's timestamp delta. Most of these deltas are equal, so callers need to decode
-        only the distinct values."""
+        """Yields the bytes of each record's timestamp delta. Most of them are equal, so callers need to decode only the
+        distinct ones."""
         return zip(*self.timestamp_bytes, strict=True)
 
 
@@ -233,7 +233,7 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Ali
     """Finds the records that follow the record of `size` bytes at `start` and have the same layout. Returns an empty
     run if comparing columns would not be worthwhile.
 
-    index   index of the first of these records, which must also be its offset delta
+    index   index of the first record to examine, which must also be its offset delta
     count   number of records in the batch
     """
     first = start + size
@@ -249,7 +249,7 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Ali
         alike = len(column) - len(column.lstrip(column[:1] if column[0] == data[at] else b""))
         if alike < _SHORT_RUN:
             return _NO_RUN
-    # The timestamp delta is not part of the shape, but must have the same number of bytes in each record.
+    # Timestamp deltas are not part of the shape, but must have the same number of bytes in all records.
     timestamps = []
     for at in range(layout.timestamp_at, layout.offset_at):
         column = bytes(data[at + size : at + size * alike + 1 : size])
@@ -272,11 +272,11 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Ali
         ]
     else:
         return _NO_RUN
-    # Give up if the next deltas are longer, or if the delta of this record was not encoded in the shortest form.
+    # Give up if the next deltas are longer or this record's delta was not encoded in the shortest form.
     if layout.key_at - layout.offset_at != len(expected):
         return _NO_RUN
-    # Comparing these bytes is enough. A delta that has another length, or that is not in its shortest form, would
-    # differ in the bit that means "more bytes follow".
+    # Comparing these bytes is enough. A delta that has another length or is not in its shortest form would differ in
+    # the bit that means "more bytes follow".
     for column in expected:
         if data[at + size : at + size * alike + 1 : size] != column:
             return _NO_RUN

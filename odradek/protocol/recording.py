@@ -1,10 +1,9 @@
 """Reads and writes recordings of clients' requests and responses. A recording consists of a head, followed by
 compressed blocks of entries. Each block has a CRC.
 
-If a broker was killed, the file may end with an incomplete block. docs/formats/recording.md describes the bytes.
-Secrets are left out, and entries that are cut also lack the records. A block first contains the numbers of all its
-entries, which all have the same size, and then the bodies of the entries, because the broker can write this layout most
-cheaply.
+If the broker was killed, the file may end with an incomplete block. docs/formats/recording.md describes the bytes.
+Secrets are left out, and cut entries also lack the records. A block first contains the numbers of all its entries,
+which have a fixed size, and then the entries' bodies, because this layout is the cheapest for the broker to write.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NUMBERS: Final = Packing(">4Q")
 MASKED: Final = 16
 BEHIND: Final = 32
 WITH_LENGTH: Final = 64  # the body begins with the length of the frame
-ALL_WRITTEN: Final = 128  # set for a request if all earlier responses on its connection have been sent
+ALL_WRITTEN: Final = 128  # set for a request if all earlier responses on its connection had been sent
 UNSURE_TIME: Final = 256
 _KIND_BITS: Final = 15
 CONNECTION_SHIFT: Final = 16
@@ -66,8 +65,8 @@ class Kind(IntEnum):
     HUNG_UP = 6  # the broker closes the connection instead of responding
     # The broker has sent the last byte of the response. In a file, exchange 0 means all responses so far.
     WRITTEN = 7
-    # JSON: `called`, a call of the control interface; `ended`, the reason for the end of the recording; or `elsewhere`,
-    # the HOST:PORT of a broker that clients were directed to and that is not being recorded.
+    # JSON: `called`, a call to the control interface; `ended`, the reason that the recording ended; or `elsewhere`, the
+    # HOST:PORT of an unrecorded broker that clients were directed to.
     EVENT = 8
     # RECEIVED_CUT and ANSWERED_CUT are like RECEIVED and ANSWERED, but without records. They exist only in files,
     # because reading converts them to RECEIVED and ANSWERED.
@@ -86,10 +85,10 @@ _ENDINGS: Final = (Kind.ANSWERED, Kind.UNANSWERED, Kind.HUNG_UP)
 class RecordingEntry:
     """One recorded event.
 
-    exchange       number of the exchange within the recording, or 0 if the entry does not belong to an exchange
+    exchange       number of the exchange within the recording, or 0 if the entry is not part of an exchange
     time_us        time since the beginning of the recording, on a monotonic clock
     waited_us      how long before `time_us` the last byte may have arrived
-    is_masked      whether the end of the body has been removed because it contains secrets
+    is_masked      whether the end of the body was removed because it contained secrets
     is_behind      for a request: whether it was sent before the previous response was written
     is_unsure      for a request: whether `is_behind` could not be determined
     lacks_records  whether the records are replaced by zeros; the CRCs of all their batches were correct
@@ -116,15 +115,15 @@ def pack_head(started_ms: int) -> bytes:
 
 
 class PackedEntries:
-    """Entries that are being collected for a block. Their bodies are copied.
+    """Entries being collected for a block. Their bodies are copied.
 
-    run   owner of the current run; set while the last entry is a run to which items may be added
+    run   owner of the current run; set while the last entry is a run that can be extended
     """
 
     __slots__ = ("_bodies", "_items", "_numbers", "run")
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []  # the numbers of all entries, one after another
+        self._numbers: list[int] = []  # the numbers of all entries in turn
         self._items: list[int] = []
         self._bodies = bytearray()
         self.run: object | None = None
@@ -137,9 +136,9 @@ class PackedEntries:
         """Adds an entry.
 
         kind       the kind and its flags
-        exchange   0 for a request; for other entries, 0 means the oldest exchange of the connection that has not ended
+        exchange   0 for a request; for other entries, 0 means the connection's oldest exchange that has not ended
         """
-        self._bodies += body  # for a view, appending bytes(body) would take several times as long
+        self._bodies += body  # with a view, appending bytes(body) would take several times as long
         self._number(kind, connection, exchange, time_us, waited_us, len(body))
 
     def add_parts(
@@ -191,7 +190,7 @@ class PackedEntries:
 
 
 def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
-    """Packs entries without the exchange numbers of requests, because a reader numbers the requests in order."""
+    """Packs entries without the requests' exchange numbers, because a reader numbers the requests in order."""
     packed = PackedEntries()
     for entry in entries:
         flags = (
@@ -217,8 +216,8 @@ def pack_block(entries: bytes, compression: Compression = Compression.ZSTD) -> b
 class Recording:
     """A recording that is being read once, from its beginning.
 
-    position  position of the current block, in bytes
-    is_cut    whether the recording ends within a block, because the broker was killed; set after all entries have been
+    position  the current block's position in bytes
+    is_cut    whether the recording ends within a block because the broker was killed; set once all entries have been
               read
     """
 
@@ -237,8 +236,8 @@ class Recording:
         self.position = len(head)
         self.is_cut = False
         self._exchanges = 0
-        self._open_exchanges: dict[int, list[int]] = {}  # exchanges of each connection that have not ended
-        self._unwritten: dict[int, list[int]] = {}  # exchanges of each connection whose responses have not been sent
+        self._open_exchanges: dict[int, list[int]] = {}  # each connection's exchanges that have not ended
+        self._unwritten: dict[int, list[int]] = {}  # each connection's exchanges whose responses have not been sent
 
     def entries(self) -> Iterator[RecordingEntry]:
         """Yields all entries, including a WRITTEN entry for each response. Raises MalformedMessage if a complete block
@@ -262,7 +261,7 @@ class Recording:
             self.position += len(head) + size
 
     def _placed(self, flags: int, entry: RecordingEntry) -> Iterator[RecordingEntry]:
-        """Yields the entry with the number of its exchange, after any WRITTEN entries that its flags imply."""
+        """Yields the entry with its exchange's number, after any WRITTEN entries that its flags imply."""
         kind, connection = entry.kind, entry.connection
         if kind is Kind.RECEIVED:
             self._exchanges += 1
@@ -319,7 +318,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
 
 
 class _Bodies:
-    """The bodies of a block, which are read one after another."""
+    """A block's bodies, which are read in turn."""
 
     def __init__(self, data: bytes, items: array[int], position: int) -> None:
         self.items = items

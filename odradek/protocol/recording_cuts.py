@@ -1,4 +1,4 @@
-"""Removes the records of batches from recorded frames, because the rules of the judge use only the headers of batches.
+"""Removes batches' records from recorded frames, because the judge's rules use only batch headers.
 
 A cut frame begins with the number of kept parts. Two sizes follow for each part: the size of the kept part, and the
 size of the omitted part after it. Then come the kept parts. A reader replaces the omitted parts with zeros.
@@ -28,7 +28,7 @@ ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
 INDEX_BYTES: Final = 4
 MAX_FRAME_BYTES: Final = 2**31 - 1
 CUT_FROM_BYTES: Final = 4096  # smaller requests are not cut, because keeping them is cheaper
-# Number of bytes examined in a request with one batch; they contain the batch header unless names are very long.
+# Number of bytes examined in a request with one batch. They contain the batch header unless names are very long.
 HEAD_BYTES: Final = 600
 # The empty tagged fields of the partition, the topic and the request, one byte each. They follow the batch.
 NO_TAGS: Final = bytes(3)
@@ -37,12 +37,12 @@ ONE: Final = 2  # encoding of the count 1 in flexible versions
 MAX_ONE_BYTE_VARINT: Final = 127
 MAX_CLIENT_ID_BYTES: Final = 2**15 - 1  # larger values mean null
 MAGIC_AT: Final = 16
-# Maximum number of batches in a request that is cut. Larger requests are kept as they are, because all batches are
-# checked in one iteration of the event loop.
+# Maximum number of batches in a request that is cut. Requests with more batches are kept as they are, because all
+# batches are checked in one iteration of the event loop.
 MAX_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a cut frame with one batch
-# The header of a batch, beginning with its length. `_LENGTH_TO_CRC` reads the length, the magic and the CRC.
+# A batch's header, beginning with its length. `_LENGTH_TO_CRC` reads the length, the magic and the CRC.
 # `_LENGTH_TO_COUNT` reads the length, the magic, the attributes and the record count.
 _LENGTH_TO_CRC: Final = Packing(">i4xbI")
 _LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")
@@ -81,7 +81,7 @@ class UncheckedCut:
 
 
 def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
-    """Returns the cut of a Produce request of the usual form, which has a single batch. Returns None for all other
+    """Returns the cut for a Produce request of the usual form, with a single batch. Returns None for all other
     requests, some of which `cut_request` can cut."""
     size, head = len(frame), bytes(frame[:HEAD_BYTES])
     try:
@@ -117,8 +117,8 @@ def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
 
 
 def cut_request(frame: memoryview) -> list[Buffer] | None:
-    """Returns a Produce request without its records. Returns None for an unusual request, which the judge must examine
-    as a whole.
+    """Returns a Produce request without its records, or None for an unusual request, which the judge must examine in
+    full.
 
     In a request that is cut, each partition has one complete batch with a correct CRC.
 
@@ -201,11 +201,11 @@ def _behind_tags(frame: memoryview, at: int, is_flexible: bool) -> int:
 
 
 def cut_answer(chunks: list[Chunk]) -> list[Buffer] | None:
-    """Returns a response without most of its records. The response must have the form that the codec writes, in which
+    """Returns a response without most of its records. The response must have the form written by the codec, in which
     every other chunk contains records and begins with a batch.
 
     In each of these chunks, headers are kept up to the first batch whose records are not markers. Returns None if the
-    chunks have another form.
+    chunks have a different form.
     """
     sizes: list[int] = []
     parts: list[Buffer] = [b""]
@@ -240,7 +240,8 @@ def _headers(chunk: Chunk) -> Buffer:
 
 
 def _bytes_of(chunk: Chunk, start: int, end: int) -> Buffer:
-    """Returns bytes of a chunk, or no bytes if its file cannot be read. Sending the chunk then reports the error."""
+    """Returns a chunk's bytes, or no bytes if its file cannot be read, in which case sending the chunk reports the
+    error."""
     if isinstance(chunk, FileSlice):
         try:
             return chunk.file.read_at(end - start, chunk.position + start)
@@ -256,7 +257,7 @@ def _table(sizes: list[int]) -> bytes:
 
 
 def restore_body(body: bytes) -> bytes:
-    """Returns the frame, with zeros in place of the records. Raises MalformedMessage."""
+    """Returns the frame with zeros in place of the records. Raises MalformedMessage."""
     try:
         (count,) = _COUNT.unpack_from(body)
         sizes = unpack_from(f">{count * 2}I", body, _COUNT.size)

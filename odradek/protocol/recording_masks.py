@@ -1,4 +1,4 @@
-"""Removes secrets from recorded frames, both from logins and from other APIs with passwords or tokens.
+"""Removes secrets from recorded frames, both of logins and of other APIs that carry passwords or tokens.
 
 docs/formats/recording.md lists the parts that are left out.
 """
@@ -27,7 +27,7 @@ HARMLESS: Final = bytes(
 
 class SafeRequest(NamedTuple):
     """A request without its secrets. `api` is None if the bytes are not a request. `is_masked` is true if `body` has
-    been cut."""
+    been shortened."""
 
     api: ApiKey | None
     version: int
@@ -59,7 +59,7 @@ def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: boo
 
 
 def safe_answer(frame: memoryview, api: ApiKey | None, version: int) -> tuple[bytes, bool]:
-    """Returns the part of the response that contains no secrets, and whether any part has been removed.
+    """Returns the part of the response that contains no secrets, and whether anything has been removed.
 
     frame   including its length
     """

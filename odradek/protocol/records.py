@@ -4,10 +4,10 @@ Related modules: odradek/protocol/batch_header.py (the fixed header and in-place
 odradek/protocol/compression.py (the codecs) and odradek/protocol/control_records.py (markers and other control
 records). The names that most callers need are re-exported here.
 
-The end of this module contains the functions for the varints of records, which are zigzag-encoded with seven bits per
-byte, least significant first. The functions that read a varint return the value and the next position. Callers need not
-check the end of the data at each step, because an index beyond the buffer raises IndexError, which callers in this
-package turn into MalformedMessage.
+The end of this module contains the functions for records' varints, which are zigzag-encoded with seven bits per byte,
+least significant first. The functions that read a varint return the value and the next position. Callers need not check
+for the end of the data at each step: an index beyond the buffer raises IndexError, which callers in this package turn
+into MalformedMessage.
 """
 
 from collections.abc import Iterable, Iterator
@@ -91,8 +91,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record in the log. It is a named tuple, because loading a log may create millions of records, and named
-    tuples are cheap to create."""
+    """One record in the log. It is a named tuple, because loading a log can create millions of records and named tuples
+    are cheap to create."""
 
     offset: int
     timestamp: int  # in ms; the append time if the batch has LogAppendTime
@@ -123,11 +123,11 @@ def records_of(
 ) -> Iterator[Record]:
     """Yields the records of the batch at `position`, after decompressing them if necessary.
 
-    limit_bytes         maximum size of all records when decompressed
+    limit_bytes         maximum total size of the records when decompressed
     record_limit_bytes  maximum size of one record in a compressed batch, without its length field
 
-    Raises MalformedMessage, possibly after some records, and DecompressedTooLarge above a limit. The CRC is not
-    checked.
+    Raises MalformedMessage, possibly after yielding some records, and DecompressedTooLarge above a limit. The CRC is
+    not checked.
     """
     header = read_batch_header(batch, position)
     end = position + header.size_bytes
@@ -136,7 +136,7 @@ def records_of(
     payload = memoryview(batch)[position + HEADER_BYTES : end]
     # The records are copied once, so that keys and values are plain slices of bytes.
     data = bytes(decompress(header.compression, payload, limit_bytes) if header.is_compressed else payload)
-    if header.record_count < 0 or header.record_count * 7 > len(data):  # the smallest record takes 7 bytes
+    if header.record_count < 0 or header.record_count * 7 > len(data):  # the smallest record has 7 bytes
         raise MalformedMessage(f"{header.record_count} records cannot fit into {len(data)} bytes")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
@@ -259,7 +259,7 @@ def batch_of_one(
     key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE, headers: Headers = ()
 ) -> tuple[bytearray, BatchHeader]:
     """Like `build_batch` for one record without a producer, but takes half the time and also returns the header. Most
-    batches that coordinators write have this form."""
+    batches written by coordinators have this form."""
     stored_value = NULL if value is None else size_varint(len(value)) + value
     own_headers = stored_headers(headers) if headers else NO_HEADERS
     record = _BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + own_headers
@@ -271,7 +271,7 @@ def batch_of_one(
 def plain_batch(
     records: Iterable[tuple[bytes, bytes | None, Headers]], timestamp: int, base_sequence: int = NO_SEQUENCE
 ) -> tuple[bytearray, BatchHeader]:
-    """Like `batch_of_one`, for one or more records with the same timestamp."""
+    """Like `batch_of_one`, but for one or more records with the same timestamp."""
     stored = bytearray()
     count = 0
     for key, value, headers in records:
@@ -371,7 +371,7 @@ def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def append_varint(out: bytearray, value: int) -> None:
-    """Appends the varint of a value that fits into a signed 64-bit integer. 32-bit and 64-bit varints have the same
+    """Appends a value that fits into a signed 64-bit integer as a varint. 32-bit and 64-bit varints have the same
     encoding."""
     value = value << 1 if value >= 0 else ~(value << 1)
     if value < 0x80:

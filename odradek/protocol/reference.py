@@ -1,8 +1,8 @@
-"""A second codec for the same schemas, built with construct. It is slow, and independent of the compiled codec.
+"""A second codec for the same schemas, built with construct. It is slow but independent of the compiled codec.
 
-Tests compare the compiled codec with this codec, and `odradek inspect` prints its results as a tree. This codec reads
-and writes plain dictionaries whose keys are the attribute names of the message classes. Code that serves requests never
-imports it.
+Tests compare the compiled codec with this one, and `odradek inspect` prints its results as a tree. It reads and writes
+plain dictionaries whose keys are the attribute names of the message classes. Code that serves requests never imports
+it.
 """
 
 from collections.abc import Mapping
@@ -134,7 +134,7 @@ def string_size(context: Any) -> int:
 
 
 def counted(length: Any, is_nullable: bool, body: Any) -> Any:
-    """Returns the construct for a length, which is -1 for null, followed by content of that length."""
+    """Returns the construct for a length (-1 for null) followed by content of that length."""
     return c.FocusedSeq(
         "value",
         "length" / c.Rebuild(length, lambda context: -1 if context.value is None else len(context.value)),

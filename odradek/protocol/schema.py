@@ -1,10 +1,10 @@
-"""Parses and checks the schemas in `odradek/schemas/*.json`, and fills in every default.
+"""Parses and checks the schemas in `odradek/schemas/*.json` and fills in all defaults.
 
-A schema describes one message in all its versions. The JSON of a field contains its name (in Kafka's spelling), its
-type and the versions that have the field. If applicable, it also contains the versions in which the field may be null,
-its tag, its default, whether a version without the field may drop a value (`ignorable`), whether the field is part of
-the key of its list (`map_key`), and `flexible: null` for the one field that keeps its old encoding in flexible
-versions. See docs/formats/wire.md.
+A schema describes one message in all its versions. A field's JSON contains its name (in Kafka's spelling), its type and
+the versions that have the field. If applicable, it also contains the versions in which the field can be null, its tag,
+its default, whether a version without the field may drop a value (`ignorable`), whether the field is part of the key of
+its list (`map_key`), and `flexible: null` for the one field that keeps its old encoding in flexible versions. See
+docs/formats/wire.md.
 """
 
 import json
@@ -26,7 +26,7 @@ INTEGERS: Mapping[str, tuple[int, str]] = {  # type → (bytes, struct code)
     "int64": (8, "q"),
 }
 FIXED: Mapping[str, tuple[int, str]] = {**INTEGERS, "bool": (1, "b"), "float64": (8, "d"), "uuid": (16, "16s")}
-SIZED = frozenset({"string", "bytes", "records"})  # encoded as a length, followed by that many bytes
+SIZED = frozenset({"string", "bytes", "records"})  # encoded as a length followed by that many bytes
 ZERO_UUID = bytes(16)
 
 
@@ -38,7 +38,7 @@ def snake_case(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A range of versions, both ends included. `highest` is None if the range is open-ended."""
+    """A range of versions, including both ends. `highest` is None if the range is open-ended."""
 
     lowest: int
     highest: int | None
@@ -61,7 +61,7 @@ NO_VERSIONS = Versions(0, -1)
 
 
 class Field(NamedTuple):
-    """One field of a struct. `default` is its value in versions that do not have the field. If that value is an empty
+    """A field of a struct. `default` is its value in versions that do not have the field. If this value is an empty
     list or a struct with default values, `default` is None and `default_is_empty` is true."""
 
     name: str
@@ -76,7 +76,7 @@ class Field(NamedTuple):
     default_is_empty: bool
     ignorable: bool
     map_key: bool
-    flexible: bool  # False if even flexible versions do not use the compact form
+    flexible: bool  # False if not even flexible versions use the compact form
 
     @property
     def type_name(self) -> str:
@@ -84,8 +84,8 @@ class Field(NamedTuple):
 
     @property
     def is_null_when_absent(self) -> bool:
-        """True if the value is None when the field is absent. Only tagged structs that cannot be null have this
-        property, which saves memory in messages with many of these structs."""
+        """True if the value is None when the field is absent. This applies only to tagged structs that cannot be null,
+        and saves memory in messages with many of them."""
         return self.tag is not None and self.is_struct and not self.is_array and self.nullable == NO_VERSIONS
 
 
@@ -159,10 +159,10 @@ def parse(data: Mapping[str, Any]) -> Schema:
 
 @cache
 def load(module: str) -> Schema:
-    """Returns the schema of one message, by the name of its module, such as `produce_request`."""
+    """Returns one message's schema, given the name of its module, such as `produce_request`."""
     return parse(json.loads((SCHEMAS / f"{module}.json").read_bytes()))
 
 
 def all_modules() -> list[str]:
-    """Returns the names of the modules of all schemas, sorted."""
+    """Returns the module names of all schemas, sorted."""
     return sorted(path.stem for path in SCHEMAS.glob("*.json"))

@@ -1,4 +1,4 @@
-"""The formulas and the four messages of SCRAM (RFC 5802, RFC 7677) as Kafka uses it, for client and broker.
+"""The formulas and the four messages of SCRAM (RFC 5802, RFC 7677), as used by Kafka clients and brokers.
 
     client first   n,[a=authzid],n=<saslname>,r=<nonce>[,ext=value…]
     server first   r=<nonce><server nonce>,s=<base64 salt>,i=<iterations>
@@ -25,7 +25,7 @@ from enum import Enum
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.alter_user_scram_credentials_request import ScramCredentialUpsertion
 
-MIN_ITERATIONS = 4096  # minimum for both mechanisms, on both sides
+MIN_ITERATIONS = 4096  # minimum for both mechanisms on both sides
 MAX_ITERATIONS = 16_384  # maximum that a broker accepts for storage
 NEW_SALT_BYTES = 24  # size of the salts of new passwords
 
@@ -75,7 +75,7 @@ SCRAM_MECHANISMS: Mapping[str, ScramMechanism] = {mechanism.sasl_name: mechanism
 def scram_upsertion(
     name: str, mechanism: ScramMechanism, password: str, iterations: int, salt: bytes
 ) -> ScramCredentialUpsertion:
-    """Returns the entry of a request that sets a user's password. The call is slow, because it computes
+    """Returns the request entry that sets a user's password. The call is slow, because it computes
     `salted_password`."""
     return ScramCredentialUpsertion(
         name=name,
@@ -90,8 +90,8 @@ def scram_upsertion(
 
 
 def salted_password(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Computes the salted password. This is the only slow formula: it takes about 2 ms for 4096 iterations, and
-    releases the interpreter lock meanwhile."""
+    """Computes the salted password. This is the only slow formula: 4096 iterations take about 2 ms, during which the
+    interpreter lock is released."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password, salt, iterations)
 
 
@@ -141,8 +141,8 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ClientFirst:
-    """The client's first message. `bare` is the part that is signed. `authorization_id` is empty if the client sent no
-    id."""
+    """The client's first message. `bare` is the part that is signed. `authorization_id` is empty if the client did not
+    send one."""
 
     user: str
     nonce: str
@@ -222,7 +222,7 @@ class ClientFinal:
 
 @dataclass(frozen=True, slots=True)
 class ServerFinal:
-    """The server's final message, which contains either a signature or the text of an error."""
+    """The server's final message, which contains either a signature or an error text."""
 
     signature: bytes = b""
     error: str = ""
@@ -238,7 +238,7 @@ class ServerFinal:
 
 
 def escaped(name: str) -> str:
-    """Encodes a name as saslname, in which commas and equals signs must be escaped."""
+    """Encodes a name as a saslname, in which commas and equals signs must be escaped."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 

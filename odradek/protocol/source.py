@@ -1,7 +1,6 @@
-"""The common base of the generators for decoders and encoders, which handles lines, names, and runs of fixed-size
-fields.
+"""The common base of the decoder and encoder generators, which handles lines, names, and runs of fixed-size fields.
 
-Adjacent fields of fixed size are combined into one call of `struct`, even across the boundaries of structs.
+Adjacent fixed-size fields are combined into one `struct` call, even across struct boundaries.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ class CodecSource:
         return f"{prefix}{self._count}"
 
     def early(self, text: str) -> None:
-        """Adds a line that may come before the current run, because it neither reads nor writes bytes."""
+        """Adds a line that can come before the current run, because it neither reads nor writes bytes."""
         self.lines.append(self._indent + text)
 
     def line(self, text: str) -> None:
@@ -65,8 +64,8 @@ class CodecSource:
         return head + "\n" + "\n".join(self.lines) + "\n"
 
     def present(self, fields: tuple[Field, ...]) -> tuple[list[Field], list[Field], list[Field]]:
-        """Returns the regular fields of the version, its tagged fields in the order of their tags, and the fields that
-        the version does not have."""
+        """Returns the version's regular fields, its tagged fields in tag order, and the fields that the version does
+        not have."""
         here = [field for field in fields if self.version in field.versions]
         tagged = sorted((field for field in here if field.tag is not None), key=lambda field: field.tag or 0)
         others = [field for field in fields if self.version not in field.versions]
@@ -77,8 +76,7 @@ class CodecSource:
         return self.is_flexible and field.flexible
 
     def min_size(self, field: Field) -> int:
-        """Returns the minimum size of a value that is not null. For an array, this is the minimum size of one
-        element."""
+        """Returns the minimum size of a value that is not null, or of one element if the field is an array."""
         if field.type in FIXED:
             return FIXED[field.type][0]
         if field.is_struct:

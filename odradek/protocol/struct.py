@@ -34,10 +34,10 @@ class Struct:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Message(Struct):
-    """A struct that is sent or stored as a unit, and that has versions."""
+    """A struct that is sent or stored as a unit and has versions."""
 
     __slots__ = ()
-    API_KEY: ClassVar[int]  # the API key or the type of the record; missing for messages that have neither
+    API_KEY: ClassVar[int]  # the API key or the record type; missing for messages that have neither
     MIN_VERSION: ClassVar[int]
     MAX_VERSION: ClassVar[int]
     FLEXIBLE_SINCE: ClassVar[int | None]
@@ -50,6 +50,6 @@ def _new(made: type[S]) -> S:
     return made.__new__(made)
 
 
-# Creates a struct whose fields will be set later. In pure Python this is `object.__new__`. It cannot create instances
-# of compiled classes, whose own `__new__` sets the default values.
+# Creates a struct whose fields will be set later. In pure Python this is `object.__new__`, which cannot create
+# instances of compiled classes; their own `__new__` sets the default values.
 new = object.__new__ if Struct.__new__ is object.__new__ else _new

@@ -1,5 +1,5 @@
-"""Types for partitions, which are identified by topic name or by topic id and index, and for the error codes of
-partitions. The module also contains the names of Kafka's internal topics."""
+"""Types for partitions, which are identified by topic name or id and by index, and for partition error codes. Also
+contains the names of Kafka's internal topics."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
@@ -18,6 +18,6 @@ class TopicIdPartition(NamedTuple):
 GROUP_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
-CLUSTER_METADATA: Final = "__cluster_metadata"  # clients may not write to this topic, and Metadata does not list it
+CLUSTER_METADATA: Final = "__cluster_metadata"  # clients must not write to this topic, and Metadata does not list it
 
 INTERNAL_TOPICS: Final = frozenset({GROUP_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})

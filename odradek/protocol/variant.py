@@ -1,8 +1,8 @@
 """Determines whether this process runs the variant compiled by mypyc or pure Python (docs/variants.md).
 
-If the environment variable ODRADEK_PURE is set, a process runs pure Python, even if the compiled variant is installed
-(`odradek/__init__.py`). If the value of the variable consists of several words, the broker reports them as the reason
-when it starts.
+If the environment variable ODRADEK_PURE is set, a process runs pure Python even if the compiled variant is installed
+(`odradek/__init__.py`). If the variable's value consists of several words, the broker reports them as the reason when
+it starts.
 """
 
 import os

@@ -37,7 +37,7 @@ class WriterSource(CodecSource):
 
     def write(self) -> str:
         with self.block("try:"):
-            self.early("pass")  # required for versions of messages that have no fields
+            self.early("pass")  # required for message versions that have no fields
             self.struct(self.schema.fields, "m")
         with self.block("except ENCODING_ERRORS as error:"):
             self.line(f"raise unfit({f'{self.schema.name} v{self.version}'!r}, error) from error")
@@ -59,8 +59,8 @@ class WriterSource(CodecSource):
         return f"{name}({', '.join(value for _, value in run if value)})"
 
     def length(self, name: str, *, is_string: bool = False, is_records: bool = False) -> None:
-        """Adds lines that encode the length in the variable `name` as a varint. Varints of one byte, and for records
-        also those of two bytes, are packed together with the current run, because lengths are nearly always that small.
+        """Adds lines that encode the length in the variable `name` as a varint. One-byte varints, and for records also
+        two-byte varints, are packed together with the current run, because lengths are nearly always that small.
         """
         short, self.run = [*self.run, ("B", name)], []
         with self.block(f"if {name} < 128:"):
@@ -203,7 +203,7 @@ class WriterSource(CodecSource):
 
 
 def writer_source(schema: Schema, version: int) -> tuple[str, dict[str, Any]]:
-    """Returns the source of the encoder, and the names that it uses other than the classes of the message."""
+    """Returns the encoder's source, and the names that it uses other than the message's classes."""
     source = WriterSource(schema, version)
     text = source.write()
     return text, source.names

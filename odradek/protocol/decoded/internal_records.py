@@ -1,6 +1,6 @@
 """Decodes control records and the records of internal topics.
 
-In a coordinator's topic, a key begins with the type of the record, and a value begins with its version. Both are int16
+In a coordinator's topic, a key begins with the record's type, and a value begins with its version. Both are int16
 values. A record of the metadata log begins with three unsigned varints: frame version, type and version. The formats
 are described in docs/formats.
 """
@@ -29,7 +29,7 @@ CONTROL_KEY = Struct("version" / Int16sb, "type" / Int16sb)
 END_TXN_MARKER = Struct("version" / Int16sb, "coordinatorEpoch" / Int32sb)
 METADATA_FRAME = Struct("frameVersion" / VarInt, "type" / VarInt, "version" / VarInt, "end" / Tell)
 
-# The module of the message in each type of control record. The first field of each message is its version.
+# The module of the message in each type of control record. Each message's first field is its version.
 CONTROL_VALUES: Mapping[ControlType, str] = {
     ControlType.LEADER_CHANGE: "leader_change_message",
     ControlType.SNAPSHOT_HEADER: "snapshot_header_record",
@@ -75,8 +75,8 @@ def control_fields(record: Record) -> dict[str, Any]:
 
 
 def fields_of(topic: str | None) -> Callable[[Record], dict[str, Any]]:
-    """Returns the function that decodes the records of this topic. For a topic that is not internal, the function
-    returns the key and the value unchanged."""
+    """Returns the function that decodes this topic's records. For a topic that is not internal, the function returns
+    keys and values unchanged."""
     return READERS.get(topic or "", plain_fields)
 
 
@@ -106,7 +106,7 @@ def group_fields(record: Record) -> dict[str, Any]:
 
 
 def _consumer_protocol_value(module: str, encoded: str) -> Any:
-    """Decodes the data that the members of a classic group exchange. Returns the data unchanged if it is not encoded in
+    """Decodes the data exchanged by the members of a classic group. Returns the data unchanged if it is not encoded in
     the consumer protocol."""
     data = b64decode(encoded)
     if len(data) < VERSION.sizeof():
@@ -144,8 +144,7 @@ def metadata_fields(record: Record) -> dict[str, Any]:
 
 @cache
 def group_types() -> Mapping[int, str]:
-    """Returns the module name, without `_key` or `_value`, for each type that a key of `__consumer_offsets` may
-    have."""
+    """Returns the module name, without `_key` or `_value`, for each type that a `__consumer_offsets` key can have."""
     return _coordinator_types(lambda module: not module.startswith(("transaction_log", *SHARE_STATE_MODULES)))
 
 

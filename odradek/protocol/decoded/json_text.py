@@ -1,7 +1,7 @@
 """Indents JSON without parsing its values.
 
-Parsing could change the text: readers with only doubles would change 9007199254740993, 10.00 would become 10, and one
-of two members with the same name would be lost. The page does the same in `json_text.js`;
+Parsing could change the text: readers that only have doubles would change 9007199254740993, 10.00 would become 10, and
+one of two members with the same name would be lost. On the page, `json_text.js` does the same;
 `tests/unit/broker/http/test_json_text.py` tests both implementations with the same cases. Source: RFC 8259, sections 2
 to 7.
 """
@@ -11,17 +11,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Possessive quantifiers are used so that a text that does not match is rejected in one pass.
+# The quantifiers are possessive so that text that does not match is rejected in one pass.
 TOKEN: Final = re.compile(
     r'[ \t\n\r]*+(?:([{}\[\],:])|("[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+")'
     r"|(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)(?![0-9a-zA-Z.+-]))"
 )
 STEP: Final = "  "
-# Elements that are nested more deeply are kept on one line, because their indents could be far longer than the text
-# itself.
+# More deeply nested elements are kept on one line, because their indentation could be far longer than the text itself.
 DEEPEST: Final = 20
 OPEN, CLOSED = "[{", "]}"
-# The kinds of tokens that may come next: a value; a value or the end of an array; a name; a name or the end of an
+# The kinds of tokens that can come next: a value; a value or the end of an array; a name; a name or the end of an
 # object; a colon; or a token that follows a value.
 VALUE, FIRST_VALUE, NAME, FIRST_NAME, COLON, AFTER = range(6)
 

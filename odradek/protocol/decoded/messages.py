@@ -1,4 +1,4 @@
-"""Decodes messages inside records and frames with the broker's codec. If decoding fails, construct's codec finds the
+"""Decodes messages inside records and frames with the broker's codec. If decoding fails, the construct codec finds the
 invalid field."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.protocol.struct import Buffer, Message
 
 def read_message(module: str, version: int, data: Buffer, position: int) -> Message:
     """Decodes a message, which must extend from `position` to the end of `data`. Raises MalformedMessage if bytes
-    remain after the message, or if the message is invalid; in the latter case, the error names the invalid field."""
+    remain after the message or the message is invalid; in the latter case, the error names the invalid field."""
     kind = message_class(module)
     try:
         message, end = decode_from(kind, version, data, position)
@@ -53,8 +53,7 @@ def broken_field(module: str, version: int, data: Buffer, position: int) -> str 
 
 
 def json_value(value: object) -> str | Mapping[str, str]:
-    """Converts bytes for `json.dumps(default=…)`. Valid UTF-8 becomes a string, and all other bytes become {"base64":
-    …}."""
+    """Converts bytes for `json.dumps(default=…)`. Valid UTF-8 becomes a string; other bytes become {"base64": …}."""
     assert isinstance(value, bytes | bytearray | memoryview)
     data = bytes(value)
     try:
