@@ -1,5 +1,5 @@
 """The sealed transactions, which accept no writes, and the two-phase producers, whose writes must be synced. Partitions
-check both lists before a transactional producer writes.
+check both collections before a transactional producer writes.
 
 InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. Once this request is
 recorded, and until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or

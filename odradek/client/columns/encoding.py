@@ -172,8 +172,8 @@ def _varints(values: Int64s) -> _Varints:
 def _before_keys(
     *, timestamp_deltas: Int64s, offset_deltas: Int64s, key_sizes: Int64s, body_sizes: Int64s
 ) -> tuple[pa.Array, Int64s]:
-    """Builds the bytes before each key, beginning with the record's length. Returns these bytes, and the size of each
-    record including its length prefix.
+    """Builds the bytes before each key, beginning with the record's length. Returns these bytes and the size of each
+    record, including its length prefix.
 
     body_sizes   size of everything after the length of the key
     """

@@ -1,4 +1,4 @@
-"""Builds the larger requests of a transaction, reduces each response to one error code, and acknowledges records from a
+"""Builds a transaction's larger requests, reduces each response to one error code, and acknowledges records from a
 share group within a transaction (KIP-1289).
 
 Acknowledgements are sent to the partition leaders, because the leaders hold the acquired records. Either all of a
