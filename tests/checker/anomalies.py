@@ -250,7 +250,7 @@ class Judge:
         for (partition, value), sends in self._sends.items():  # in the order of their first attempts
             offsets = self._offsets.get((partition, value), set())
             if len(sends) != 1 or len(offsets) != 1:
-                continue  # The history does not show which of the sends wrote this record.
+                continue  # The history does not show which send wrote this record.
             sent, (offset,) = sends[0], tuple(offsets)
             before = last.get((sent.producer, partition))
             if before is not None and offset < before[0]:

@@ -48,7 +48,7 @@ class TransactionPrepared:
 
 @dataclass(frozen=True, slots=True)
 class RowsReported:
-    """The outcome of the rows as the application learns it. A history may lack this event."""
+    """The outcome of the rows as the application learns it. A history can lack this event."""
 
     transaction: Name
     rows: Answer

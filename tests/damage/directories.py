@@ -103,8 +103,8 @@ def stopped_log(fill: Callable[[LogOnDisk], None], config: LogConfig) -> Stopped
 
 
 def transactions(given: LogOnDisk) -> None:
-    """Writes overlapping aborted transactions, a committed transaction, idempotent records, and a transaction that
-    stays open."""
+    """Writes overlapping aborted transactions, a committed transaction, idempotent records, and a transaction that is
+    left open."""
     for epoch in range(3):
         given.log.assign_leader_epoch(epoch)
         given.append(10, transactional=True, sequence=2 * epoch, records=2, timestamp=NOW_MS - 900 + epoch)
@@ -125,7 +125,8 @@ def trimmed(given: LogOnDisk) -> None:
 
 
 def compacted() -> StoppedDirectory:
-    """Returns a log that was cleaned once, with an aborted transaction and a tombstone, and then continued."""
+    """Returns a log that was cleaned once, when it contained an aborted transaction and a tombstone, and then appended
+    to again."""
     given = CompactedLog()
     given.log.assign_leader_epoch(3)
     for number in range(9):
@@ -172,8 +173,8 @@ def start_broker(disk: FakeDisk) -> StartResult:
 
 
 def broker_with_everything() -> StoppedDirectory:
-    """Returns the directory of a broker with a committed, an aborted and an open transaction, each with an offset of a
-    group."""
+    """Returns the directory of a broker with a committed, an aborted and an open transaction, each of which commits a
+    group's offset."""
     stage = Stage(settings={"transactional_id_expiration_ms": "600000000"})
     stage.init()
     for number, ending in enumerate((True, False, None)):

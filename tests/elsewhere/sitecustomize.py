@@ -102,7 +102,7 @@ ABILITIES: Final[dict[str, Callable[[], None]]] = {
 
 
 def import_system(platform: str) -> None:
-    """Imports `odradek.system` as on another platform."""
+    """Imports `odradek.system` as if on another platform."""
     for name in ("asyncio", "select", "shutil", "socket", "subprocess", "tempfile"):
         import_module(name)  # these modules check the platform when they are imported
     real, sys.platform = sys.platform, platform

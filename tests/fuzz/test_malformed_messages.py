@@ -60,7 +60,7 @@ def edits(field: LengthField, data: bytes) -> Iterator[bytes]:
 
 
 def assert_edits_do_no_harm(message_type: type[Message], version: int, body: bytes) -> None:
-    """Asserts that a message with an edited length is refused, or is decoded as another valid message."""
+    """Asserts that a message with an edited length is refused or is decoded as another valid message."""
     schema = load(message_type.__module__.rpartition(".")[2])
     fields, end = length_fields(schema, version, body, 0)
     assert end == len(body)

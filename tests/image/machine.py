@@ -30,7 +30,7 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The root directory and the configuration of an image that buildah has built."""
+    """The root directory and configuration of an image built by buildah."""
 
     root: Path
     entry_point: tuple[str, ...]
@@ -62,7 +62,7 @@ def run(*words: str) -> str:
 
 @cache
 def make_network() -> None:
-    """Creates the bridge, once per process. The network namespace of the process must have been empty."""
+    """Creates the bridge, once per process. The process's network namespace must be empty before the call."""
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{GATEWAY}/{NETWORK_BITS}", "dev", BRIDGE)
@@ -71,7 +71,7 @@ def make_network() -> None:
 
 @dataclass
 class Container:
-    """A container with the options of `docker run` that the tests need."""
+    """A container with those options of `docker run` that the tests need."""
 
     image: Image
     work: Path

@@ -1,4 +1,4 @@
-"""Tests that the compose files and the files for Prometheus and Grafana are valid and fit together."""
+"""Tests that the compose files and the files for Prometheus and Grafana are valid and consistent."""
 
 import json
 import subprocess

@@ -64,7 +64,7 @@ def check_services(services: list[Service]) -> None:
 
 
 def check_scraped(broker: Container) -> None:
-    """Checks that the broker returns its metrics to a request like that of Prometheus."""
+    """Checks that the broker returns its metrics in response to a request like Prometheus's."""
     described = yaml.safe_load((REPOSITORY / "docker/observe/prometheus.yaml").read_text())
     (job,) = described["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"{broker.hostname}:9644"]}]

@@ -31,7 +31,7 @@ LAST_READ = PARTITIONS - 1
 MILLION = IN_BATCH * BATCHES
 ANSWER_BYTES = 100_000
 NAMED_TOPICS = 12  # the newest version of Produce that has topic names instead of ids
-NOW_MS = int(time.time() * 1000)  # Retention would delete older records while the test runs.
+NOW_MS = int(time.time() * 1000)  # Retention would delete older records while the test is running.
 NEEDLE = "the-needle"
 FOUND, NOWHERE = (f'$.of == "{each}"' for each in (NEEDLE, "nowhere"))  # A search by JSONPath decodes every record.
 

@@ -1,4 +1,4 @@
-"""Tests that the page shows the clusters that tests control, and that a user can change their clocks, rules and
+"""Tests that the page shows the clusters controlled by tests, and that a user can change their clocks, rules and
 holds."""
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of every view of the page with real data, in headless Chromium with Playwright and axe-core."""
+"""Tests every view of the page with real data, in headless Chromium with Playwright and axe-core."""
 
 from collections.abc import Iterator
 
@@ -81,7 +81,7 @@ def test_a_change_is_on_the_page_without_a_reload(browser: Browser, broker: Brok
 def test_a_view_is_reached_and_searched_by_keyboard_alone(browser: Browser, broker: BrokerProcess) -> None:
     page = opened(browser, broker.ready["http_port"], "overview")
     page.keyboard.press("Tab")  # to the skip link
-    for _ in range(3):  # to the start, the overview and the transactions
+    for _ in range(3):  # to the start page, the overview and the transactions
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector("h1:text('Transactions')")

@@ -1,4 +1,4 @@
-"""Tests of the documentation site in headless Chromium. `mkdocs` builds the site, and a web server serves it."""
+"""Tests the documentation site in headless Chromium. `mkdocs` builds the site, and a web server serves it."""
 
 import os
 import subprocess

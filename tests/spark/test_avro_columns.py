@@ -1,4 +1,4 @@
-"""Tests of columns that `odradek.spark.avro` decodes with the schemas of a running registry."""
+"""Tests columns that `odradek.spark.avro` decodes with the schemas of a running registry."""
 
 from __future__ import annotations
 

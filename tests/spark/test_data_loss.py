@@ -106,7 +106,7 @@ class Reading:
         return topics
 
     def warnings(self) -> list[str]:
-        """Returns the losses in this query's topics that the workers have warned about."""
+        """Returns the losses in this query's topics that the workers have logged warnings about."""
         lost = [line.partition("records were lost: ")[2] for line in self.workers_log.read_text().splitlines()]
         return [each for each in lost if self.name in each]
 

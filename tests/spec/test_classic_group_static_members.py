@@ -106,7 +106,7 @@ def test_a_member_that_comes_back_and_changes_the_chosen_protocol_begins_a_rebal
     scene.advance(0)
     scene.settle([reply.answer])
     back = scene.join(instance="a", protocols={"sticky": subscription("t")})
-    assert back.answer.generation_id == 2  # It is the only member, so the rebalance ends immediately.
+    assert back.answer.generation_id == 2  # It is the only member, so the rebalance completes immediately.
     assert back.answer.protocol_name == "sticky"
 
 

@@ -106,7 +106,7 @@ def test_one_log_follows_the_other_the_filthiest_first() -> None:
         scene.compacted(name)
         scene.write("a", "a", topic=name)
     scene.live()
-    scene.write("b", "b", topic="tidy")  # Half of `tidy` is dirty now. The next write makes `filthy` dirtier.
+    scene.write("b", "b", topic="tidy")  # Half of `tidy` is dirty now. The next write makes `filthy` even dirtier.
     scene.write("b", "b", "b", "b", topic="filthy")
     scene.backoff_is_over()
     while scene.keys("filthy") != ["a", "b"]:

@@ -94,7 +94,7 @@ def test_share_version_is_lowered_by_a_downgrade_and_has_no_level_3() -> None:
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_streams_groups_are_served_from_streams_version_1_on(level: int) -> None:
-    """F6: the APIs of streams groups are refused unless the feature is enabled."""
+    """F6: the streams group APIs are refused unless the feature is enabled."""
     broker = SimpleNamespace(
         metadata=SimpleNamespace(image=image_at(streams_version=level)),
         config=config_with(group_coordinator_rebalance_protocols="classic,consumer,streams"),

@@ -1,7 +1,7 @@
 """Tests that requests leave no reference cycles, so that their memory is freed immediately.
 
-The garbage collector rarely runs in a serving broker. A cycle around a request would keep its frame, perhaps a
-megabyte, for a long time.
+The garbage collector rarely runs in a broker that is serving clients. A cycle around a request would keep its frame,
+perhaps a megabyte, for a long time.
 """
 
 import gc

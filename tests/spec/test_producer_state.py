@@ -410,7 +410,7 @@ def test_a_duplicate_is_answered_with_its_first_offset(how: str) -> None:
 
 
 # If the only producer snapshot was unreadable after a clean stop, an earlier Odradek started the log without producers.
-# The open transaction ended without a marker, and a retry was appended a second time.
+# The open transaction disappeared without a marker, and a retry was appended a second time.
 @pytest.mark.known_bug(61, "ours")
 @pytest.mark.parametrize("size_bytes", [None, 0, 20])
 def test_producers_are_replayed_where_no_snapshot_can_be_read(

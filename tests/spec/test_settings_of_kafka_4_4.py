@@ -55,7 +55,8 @@ def names(described: list[DescribedConfig]) -> set[str]:
 
 
 def setting_names(rules: KafkaRules) -> list[set[str]]:
-    """Returns four sets of setting names: those of a broker, a topic, a topic that is being created, and a group."""
+    """Returns four sets of setting names: a broker's, a topic's, those of a topic that is being created, and a
+    group's."""
     config = config_with()
     return [
         names(describe_broker(config, rules)),

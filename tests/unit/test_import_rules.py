@@ -74,7 +74,7 @@ BROKER_ORDER = (
     "broker.py",  # the broker as its handlers see it
     "handlers",
     "client_limits.py",  # applies quotas to connections
-    "in_process",  # the broker's client of itself, without a socket
+    "in_process",  # the client with which the broker calls itself, without a socket
     "facts",  # snapshots of the broker's state, for the page and the control interface
     "http",  # metrics, health and the page
     "registry",  # the port, the topic and the rights of the schema registry
@@ -468,7 +468,7 @@ BY_THE_SYSTEM = {
     "odradek/broker/registry/routes.py": {"timeout"},  # HTTP
     "odradek/broker/seeds/applying.py": {"sleep"},  # waits until the coordinator has loaded
     "odradek/broker/registry/topic.py": {"sleep"},  # waits until the topic can be read again
-    "odradek/broker/partitions/cleaning.py": {"sleep"},  # limits the share of the disk that a worker uses
+    "odradek/broker/partitions/cleaning.py": {"sleep"},  # limits a worker's share of the disk
 }
 
 

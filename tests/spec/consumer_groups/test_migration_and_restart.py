@@ -35,7 +35,7 @@ def join(
 
 
 def assigned(scene: ConsumerScene, member: str, generation: int) -> str | ErrorCode:
-    """Returns the member's assignment from the SyncGroup response, or the error code of the response."""
+    """Returns the member's assignment from the SyncGroup response, or the response's error code."""
     answer = scene.sync(member, generation, protocol_type="consumer", protocol_name="range").answer
     if answer.error_code:
         return ErrorCode(answer.error_code)
@@ -86,7 +86,7 @@ def test_scenario_082_an_empty_consumer_group_becomes_a_classic_group() -> None:
 
 def upgraded() -> tuple[ConsumerScene, str]:
     """Sets up scenario 83. Member c owned everything in a classic group, and then X joined the group with the consumer
-    protocol. Returns the scene and the id of c."""
+    protocol. Returns the scene and c's id."""
     scene = scene_with()
     c = classic_group(scene)
     assert scene.member("X", "T6") == HeartbeatResult(OK, 2, "")

@@ -76,8 +76,7 @@ def test_an_instance_that_sleeps_until_another_takes_over_cannot_commit(
 
 
 def test_without_the_generation_in_the_row_both_sides_would_diverge(postgresql_scene: PostgresqlScene) -> None:
-    """Shows that the previous test can fail: without the check of the generation, the rows exist but the messages do
-    not."""
+    """Shows that the previous test can fail: without the generation check, the rows exist but the messages do not."""
     scene = postgresql_scene
     planted = WRITE.replace("AND generation = ?", "AND ? IS NOT NULL").replace("?", "%s")
     scene.statements.rewrite = lambda text: planted if text == WRITE.replace("?", "%s") else text

@@ -102,7 +102,7 @@ class Recorder(logging.Handler):
         self.lines.append((level, *match.groups()))
 
     def checks(self, principal: str) -> set[tuple[str, ...]]:
-        """Returns the authorization checks of a principal that affect an answer, as `heeded` returns them."""
+        """Returns a principal's authorization checks that affect an answer, in the form returned by `heeded`."""
         return heeded(
             (kind, name, operation, result.lower(), level)
             for level, who, result, operation, kind, name, _, _ in self.lines
@@ -192,7 +192,7 @@ class MatrixScene:
         self._create("m-t", 2)
         data = {"name": "m-t", "partitionData": [{"index": 0, "records": batch()}]}
         self.admin("Produce", 12, acks=-1, timeoutMs=5000, topicData=[data])
-        # When the matrix was recorded, Kafka had already deleted the records of this topic.
+        # When the matrix was recorded, Kafka had already deleted this topic's records.
         deleted = {"name": "m-t", "partitions": [{"partitionIndex": 0, "offset": -1}]}
         self.admin("DeleteRecords", 2, topics=[deleted], timeoutMs=5000)
         self._commit("m-g")

@@ -1,7 +1,7 @@
-"""Tests that every API answers as Kafka does to a principal without rights, and again after each grant.
+"""Tests that every API answers a principal without rights as Kafka does, and again after each grant.
 
-matrix.json contains the answers of Kafka 4.3.1. Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order
-on one broker with a SASL/PLAIN listener, as they did on Kafka.
+matrix.json contains the answers of Kafka 4.3.1. Source: docs/spec/security.md#s3-5, #s3-6. The cases run in order on
+one broker with a SASL/PLAIN listener, as they did on Kafka.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ASKED = sorted(
 
 # Intended differences by (API, case), in the form of `errors_in`. docs/compatibility.md explains them.
 DEVIATIONS = {
-    # Odradek reports an unknown topic id in the result of its partition. Kafka 4.3.1 fails the whole request.
+    # Odradek reports an unknown topic id in the result for its partition. Kafka 4.3.1 fails the whole request.
     ("ShareFetch", "a known and an unknown topic id"): {
         "responses[].partitions[].errorCode": ["TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID"]
     },

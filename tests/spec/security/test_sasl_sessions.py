@@ -14,7 +14,7 @@ TOKEN_LIFETIME_MS = 2_000
 
 
 class Ticket:
-    """A mechanism that accepts every token as the name of a user. The user's session expires."""
+    """A mechanism that accepts every token as a user name. The user's session expires."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         return TokenAccepted(token.decode(), expires_at_ms=NOW_MS + TOKEN_LIFETIME_MS)

@@ -1,5 +1,5 @@
-"""Tests the dead-letter queue of a share group. The queue receives copies of records that members reject, and of
-records that were delivered too often (docs/spec/dead-letter-queues.md)."""
+"""Tests a share group's dead-letter queue. The queue receives copies of records that members reject and of records
+delivered too often (docs/spec/dead-letter-queues.md)."""
 
 import logging
 from typing import Any
@@ -563,7 +563,7 @@ def test_a_batch_that_cannot_be_read_is_copied_without_key_and_value(scene: Dead
 
 
 def test_a_record_too_large_when_decompressed_is_copied_without_key_and_value(scene: DeadLetterScene) -> None:
-    """L58: an administrator lowers the limit after the records were written."""
+    """L58: an administrator lowers the limit after the records have been written."""
     scene.copy_whole()
     topic = with_topic(scene)
     scene.produce_records("T", b"one", bytes(2_000), b"three", compression=Compression.GZIP)

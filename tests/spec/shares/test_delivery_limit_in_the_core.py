@@ -169,7 +169,7 @@ def fence(story: Story, _: StateWrite) -> None:
 
 
 def keep_prepared(story: Story, _: StateWrite) -> None:
-    """Aborts a prepared transaction long after its locks have expired, when its coordinator returns."""
+    """Aborts a prepared transaction long after its locks have expired, when its coordinator is available again."""
     story.locks_run_out(HOUR_MS)
     story.lead()
     story.locks_run_out(HOUR_MS)

@@ -1,6 +1,6 @@
-"""Tests that the state of a share partition is initialised exactly once (docs/spec/share-groups.md#s2-3).
+"""Tests that a share partition's state is initialised exactly once (docs/spec/share-groups.md#s2-3).
 
-The group coordinator and the share coordinator each have their own log, and a power failure may remove the end of
+The group coordinator and the share coordinator each have their own log, and a power failure can remove the end of
 either log.
 """
 

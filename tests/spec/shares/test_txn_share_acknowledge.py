@@ -300,7 +300,7 @@ def test_scenario_099_the_crash_comes_before_the_share_partition_hears_of_the_ma
     broker.markers.held = []  # The markers are written, but the coordinator does not learn this.
     producer.begin_end(commit=True)
     broker.markers.held = None
-    broker.kill()  # After the restart the coordinator sends the markers again.
+    broker.kill()  # After the restart, the coordinator sends the markers again.
     assert broker.transactions.describe("pay").transaction_state == "CompleteCommit"
     assert broker.joined("B").acquire(topic) == []
 

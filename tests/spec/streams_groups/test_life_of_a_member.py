@@ -156,7 +156,7 @@ def test_a_field_that_is_omitted_stays() -> None:
     assert (member.rack_id, member.process_id, member.client_tags) == ("r1", "A", [_tag("zone", "x")])
     assert member.user_endpoint is not None
     scene.member("a")
-    assert scene.member_of("a").user_endpoint is None  # a member that joins without an endpoint no longer has one
+    assert scene.member_of("a").user_endpoint is None  # a member that rejoins without an endpoint no longer has one
 
 
 def _tag(key: str, value: str) -> object:

@@ -16,7 +16,7 @@ KEPT = (-1, -1)  # the answer to a producer that keeps its producer id and epoch
 
 
 def overflowed(*, complete: bool = True) -> Scene:
-    """Returns the scene after the transaction of (7, 32766) was committed."""
+    """Returns the scene after the transaction of (7, 32766) has been committed."""
     scene = given(txn(S.ONGOING, (PID, LAST)))
     scene.commit5((PID, LAST))
     if complete:

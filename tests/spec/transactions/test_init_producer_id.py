@@ -84,7 +84,7 @@ def test_scenario_009_an_open_transaction_is_aborted_for_the_new_owner_at_versio
 
 
 # In Kafka, the new owner of an open transaction increased the epoch once for the fence and once for the abort. At epoch
-# 32766 the second increase made it negative.
+# 32766, the second increase made it negative.
 @pytest.mark.known_bug(4, "apache/kafka 19910")
 def test_scenario_010_at_version_2_the_abort_and_the_retry_bump_the_epoch_once_each() -> None:
     scene = given(txn(S.ONGOING, (PID, 5)))

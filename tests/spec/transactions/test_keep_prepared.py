@@ -1,7 +1,7 @@
 """Tests the coordinator's decisions about two-phase commits (KIP-939).
 
 A producer with Enable2Pc keeps a transaction open until an external coordinator has decided. A recovery keeps the
-transaction and gets a new producer id and epoch, which can only be used to end this transaction.
+transaction and receives a new producer id and epoch, which can only be used to end this transaction.
 
 Rules: docs/spec/transactions.md#s3; scenarios 109 to 130: #s8-8.
 """
@@ -248,8 +248,8 @@ def test_scenario_124_keeping_without_two_phase_commit_gives_a_transaction_no_mo
 
 
 def test_scenario_124_a_commit_that_comes_after_the_abort_never_happens() -> None:
-    # The rule book requires INVALID_TXN_STATE (#s3-7). Here a commit that loses the race against the timeout receives
-    # the same error as for a transaction that no recovery has kept.
+    # The rule book requires INVALID_TXN_STATE (#s3-7). Here, a commit that loses the race against the timeout receives
+    # the same error as a commit of a transaction that no recovery has kept.
     scene = two_phase(kept(timeout_ms=TIMEOUT_MS))
     scene.advance(TIMEOUT_MS + 1)
     scene.time_out()

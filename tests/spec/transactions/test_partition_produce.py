@@ -401,7 +401,7 @@ def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(
     scene.abort(pair, version=4 if version == TV1 else 5)
     coordinator.held.pop()()
     (answer,) = scene.produce_answers(reply, version)
-    # At version 2 the marker has fenced the epoch.
+    # At version 2, the marker has fenced the epoch.
     assert ErrorCode(answer.error_code) is (E.INVALID_TXN_STATE if version == TV1 else E.INVALID_PRODUCER_EPOCH)
     assert nothing_hangs(scene)
 

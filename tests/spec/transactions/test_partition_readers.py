@@ -380,8 +380,8 @@ def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scen
         assert read == [value for at, value in expected if at >= start]
 
 
-# Redpanda took records from one storage tier, and an incomplete list of aborted transactions from another. Odradek has
-# no tiered storage. Its tiers are memory, the page cache, and the disk, which a thread reads.
+# Redpanda took records from one storage tier and an incomplete list of aborted transactions from another. Odradek has
+# no tiered storage, so this test reads from memory, from the page cache, and from the disk in a thread.
 @pytest.mark.known_bug(42, "Redpanda 7819")
 @pytest.mark.parametrize("tier", ["memory", "page cache", "disk"])
 def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: Clients, tier: str) -> None:

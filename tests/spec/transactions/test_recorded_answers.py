@@ -1,4 +1,4 @@
-"""Tests that requests recorded with Kafka 4.3.1 get the same responses from Odradek, in the recorded order."""
+"""Tests that requests recorded with Kafka 4.3.1 receive the same responses from Odradek, in the recorded order."""
 
 from collections.abc import Iterator
 

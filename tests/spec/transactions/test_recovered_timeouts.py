@@ -38,7 +38,7 @@ def opened(timeout_ms: int, pair: Pair = OPEN) -> Scene:
     return given(txn(S.ONGOING, pair, timeout_ms=timeout_ms), config=ALLOWED)
 
 
-# In an earlier Odradek, the next transaction after a recovery inherited the timeout of the old owner. Two-phase commits
+# In an earlier Odradek, the next transaction after a recovery inherited the old owner's timeout. Two-phase commits
 # timed out, and ordinary transactions never did.
 @pytest.mark.known_bug(59, "ours")
 @RESTARTS

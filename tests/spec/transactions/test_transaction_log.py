@@ -1,4 +1,4 @@
-"""Tests the records of `__transaction_state`. Odradek writes the same bytes as Kafka, and loads Kafka's records.
+"""Tests the records of `__transaction_state`. Odradek writes the same bytes as Kafka and loads Kafka's records.
 
 Rules: docs/spec/transactions.md#s1-5; scenario 107: #s8-7.
 """

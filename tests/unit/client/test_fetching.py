@@ -77,7 +77,7 @@ class Leader:
     topic_ids: list[bytes] = field(default_factory=lambda: [TOPIC_ID])
     start: int = 0
     epoch_end: tuple[int, int] = (-1, -1)  # epoch and end offset that OffsetForLeaderEpoch returns
-    silences: int = 0  # number of Fetch requests that get no response
+    silences: int = 0  # number of Fetch requests that receive no response
     port: int = 0
     fetched: list[tuple[int, int]] = field(default_factory=list)  # (fetch offset, leader epoch) of each Fetch
     requested_apis: list[ApiKey] = field(default_factory=list)

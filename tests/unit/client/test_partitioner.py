@@ -1,4 +1,4 @@
-"""Tests that records are assigned to the same partitions as with Kafka's Java client."""
+"""Tests that records are assigned to the same partitions as by Kafka's Java client."""
 
 import random
 from collections import Counter

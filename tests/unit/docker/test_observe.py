@@ -1,4 +1,4 @@
-"""Tests that the dashboard and the alert rules only use metrics that the broker exports. `make image-test` checks their
+"""Tests that the dashboard and the alert rules use only metrics that the broker exports. `make image-test` checks their
 syntax with promtool."""
 
 import json

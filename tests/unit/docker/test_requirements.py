@@ -1,4 +1,4 @@
-"""Tests that the image installs the versions that pyproject.toml pins. `make lock` updates the lock file."""
+"""Tests that the image installs the versions pinned in pyproject.toml. `make lock` updates the lock file."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Tests Kafka's checkpoints and its other small text files."""
+"""Tests Kafka's checkpoints and Kafka's other small text files."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests each compression codec in the framings of Kafka's clients. Decompression stops at the limit."""
+"""Tests each compression codec in the framings used by Kafka's clients. Decompression stops at the limit."""
 
 import contextlib
 import gc

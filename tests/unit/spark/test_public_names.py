@@ -13,7 +13,7 @@ IMPORT = re.compile(r"^from (odradek\.spark\.\w+) import (.+)$", re.MULTILINE)
 
 
 def documented() -> list[tuple[str, str]]:
-    """Returns the module and the name of each import in the examples of the guide."""
+    """Returns the module and the name of each import in the guide's examples."""
     text = (REPOSITORY / "docs" / "using-spark.md").read_text(encoding="utf-8")
     return [(module, name.strip()) for module, names in IMPORT.findall(text) for name in names.split(",")]
 

@@ -81,7 +81,7 @@ def committed(log: WrittenLog) -> Counter[int]:
 
 
 def rows(out: Path) -> Iterator[dict[str, Any]]:
-    """Yields the rows that a reader without any knowledge of exports finds in the directory."""
+    """Yields the rows found in the directory by a reader that knows nothing about exports."""
     for path in out.glob("topic=*/**/*.parquet"):
         yield from pq.ParquetFile(path).read().to_pylist()
 

@@ -224,7 +224,7 @@ def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], 
 
 @pytest.mark.parametrize("which", ["starting", "ending"])
 def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
-    """Checks that the timestamp 0 is accepted, as by Spark's Kafka source."""
+    """Checks that the timestamp 0 is accepted, as it is by Spark's Kafka source."""
     options = SourceOptions.read(SERVERS | {"subscribe": "a", f"{which}Timestamp": "0"}, is_stream=False)
     bound = options.starting if which == "starting" else options.ending
     assert bound.timestamp_ms == 0

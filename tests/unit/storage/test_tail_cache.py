@@ -1,4 +1,4 @@
-"""Tests the cache of recently appended batches, whose memory budget all logs share."""
+"""Tests the cache of recently appended batches. All logs share its memory budget."""
 
 from random import Random
 

@@ -226,7 +226,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     assert not peer.is_disconnected
 
 
-# The responses of these versions have no field for an error of the whole request.
+# The responses in these versions have no field for an error that concerns the whole request.
 SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 
 

@@ -1,4 +1,5 @@
-"""Tests that ApiVersions lists the supported versions, and that older clients only get responses that they can read.
+"""Tests that ApiVersions lists the supported versions, and that older clients receive only responses that they can
+read.
 
 Version 5: docs/spec/kafka-4.4.md#s1-2.
 """

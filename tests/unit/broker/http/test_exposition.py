@@ -1,4 +1,4 @@
-"""Tests the metrics in the text format of Prometheus, and the readiness check."""
+"""Tests the metrics in Prometheus's text format, and the readiness check."""
 
 import re
 from dataclasses import replace

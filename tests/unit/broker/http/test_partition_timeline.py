@@ -42,7 +42,7 @@ def committed(begin_ms: int, *, place: tuple[str, int] = HERE) -> list[tuple[int
 
 
 def words(runs: Sequence[BatchRun], of: dict[str, list[TxnStep]]) -> list[str]:
-    """Returns the source and the first word of each entry of the timeline."""
+    """Returns the source and the first word of each timeline entry."""
     found = []
     for each in timeline(runs, HERE, of, NAMES):
         assert isinstance(each, dict)

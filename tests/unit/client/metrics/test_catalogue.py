@@ -1,4 +1,4 @@
-"""Tests that the metrics of each client have the names of Kafka's Java clients 4.3.1, and that all of them are
+"""Tests that each client's metrics have the same names as in Kafka's Java clients 4.3.1, and that all of them are
 documented.
 
 Each line of `kafka_4_3_1.txt` is a metric that `metrics()` of a Java client returned: client, group, name, tags.

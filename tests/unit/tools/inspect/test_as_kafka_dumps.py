@@ -1,5 +1,5 @@
-"""Tests that `odradek inspect` shows every file of the recorded directories with the same contents as
-DumpLogSegments."""
+"""Tests that `odradek inspect` shows the same contents as DumpLogSegments for every file in the recorded
+directories."""
 
 import json
 import re

@@ -256,8 +256,8 @@ def test_metadata_is_one_change_behind() -> None:
 
 
 def drawn(odd: Odd, *requests: tuple[str, ApiKey]) -> dict[str, list[ErrorCode | None]]:
-    """Returns the errors that replaced responses, by the client id of the requests. None means that the response was
-    not replaced."""
+    """Returns the errors that replaced responses, keyed by the client id of the requests. None means that the response
+    was not replaced."""
     found: dict[str, list[ErrorCode | None]] = {}
     for number, (client_id, api) in enumerate(requests):
         odd.begin_request(api, client_id, number)

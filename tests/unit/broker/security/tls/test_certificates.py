@@ -29,7 +29,7 @@ def config_with(directory: Path, **more: str) -> BrokerConfig:
 
 
 def loaded(directory: Path, **more: str) -> bytes:
-    """Returns the certificate, in DER, that a listener with these settings serves."""
+    """Returns the certificate, in DER, served by a listener with these settings."""
     return ListenerCertificates(config_with(directory, **more)).tls_of("SSL").certificate
 
 

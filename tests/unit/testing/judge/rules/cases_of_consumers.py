@@ -214,7 +214,7 @@ def share_coordinator_moved(looks: bool) -> Story:
 
 
 def described_coordinator_moved(looks: bool) -> Story:
-    """Returns a story in which two groups are described, and only the coordinator of one of them has moved."""
+    """Returns a story in which two groups are described, and only one of their coordinators has moved."""
 
     def story(trace: Trace) -> None:
         peer, other = trace.connect(), trace.connect()
