@@ -1,4 +1,4 @@
-"""Errors that the control interface returns as problem documents, and checks of its requests. Source: RFC 9457."""
+"""Errors returned by the control interface as problem documents, and checks on its requests. Source: RFC 9457."""
 
 from __future__ import annotations
 

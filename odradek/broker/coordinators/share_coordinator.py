@@ -2,8 +2,8 @@
 
 This module finds a share partition's shard, loads shards at startup and when the topic is created, and keeps the logs
 short. Decisions are made in `odradek/broker/shares/core`. Leaders and the group coordinator call the share coordinator
-through a `Persister`, whose methods correspond to the requests with the API keys 83 to 87, so the coordinator could run
-on another broker. Source: docs/spec/share-groups.md#s4.
+through a `Persister`, whose methods correspond to the requests with API keys 83 to 87, so the coordinator could run on
+another broker. Source: docs/spec/share-groups.md#s4.
 """
 
 from __future__ import annotations

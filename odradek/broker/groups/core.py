@@ -257,7 +257,7 @@ class GroupCore:
         return describe_share_group(self.registry, group_id)
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        """Returns the share group with this id. Returns None if the group does not exist or has another type."""
+        """Returns the share group with this id, or None if the group does not exist or has another type."""
         group = self.registry.groups.get(group_id)
         return group if isinstance(group, ShareGroup) else None
 

@@ -69,8 +69,7 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Rules, MarkerRounds, Pen
             self._rules.pause(point, self._occurrence(), unless_away, is_repeated_at_start=True)
 
         def report_unfinished(self, done: frozenset[TopicPartition]) -> None:
-            """Takes over the retries of the missing markers if rules will refuse all of these markers until the rules
-            are removed.
+            """Takes over retrying the missing markers if rules will refuse all of them until the rules are removed.
 
             This round retries as often as the coordinator would. When a test advances the clock, these attempts are
             skipped, since all of them would be refused.

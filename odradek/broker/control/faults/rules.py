@@ -85,7 +85,7 @@ OBSERVE = Action()
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """The facts that rules match about a connection, a request, a marker or a step of the broker.
+    """The facts about a connection, a request, a marker or a broker step that rules match against.
 
     api               the API of the request; None for connections, markers and steps
     connection_facts  facts about the connection, such as client_id, principal and node

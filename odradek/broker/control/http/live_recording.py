@@ -126,7 +126,7 @@ async def pass_on(
         if blocks:
             await write(blocks)
         elif not is_there():
-            recorder.close()  # writes the last exchanges of the cluster, which are not yet in a block
+            recorder.close()  # writes the cluster's last exchanges, which are not yet in a block
             await write(unread.take_all())
             break
         if unread.left_out:

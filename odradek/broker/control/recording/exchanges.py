@@ -57,7 +57,7 @@ class Exchanges:
         return self.recent.dropped
 
     def completed(self) -> Iterator[tuple[int, RecentExchange]]:
-        """Yields the exchanges that have been answered, or whose connection has closed, with their numbers, oldest
+        """Yields each exchange that has been answered, or whose connection has closed, together with its number. Oldest
         first."""
         return ((number, each) for number, each in self.recent.last() if each.answered is not None)
 
