@@ -124,7 +124,7 @@ def ip_address(socket_address: Any) -> Address | None:
 
 
 class Addresses(Protocol):
-    """Chooses the broker addresses that are sent to clients."""
+    """Chooses the broker addresses to send to clients."""
 
     def address_for(self, registered: Address, connection: ConnectionInfo) -> Address:
         """Returns the broker's address to send to this client. `registered` is the broker's registered address for the

@@ -279,7 +279,7 @@ class PendingRequest(RequestContext, Generic[B]):
             self._encode_long(answer)
 
     def _refuse_long(self, error: Exception) -> None:
-        """Responds with an error. A thread builds the response, because it may contain every entry of the request."""
+        """Responds with an error. A thread builds the response, because it may contain every entry in the request."""
         from odradek.broker.api.error_replies import error_answer
 
         workers, request = self._dispatcher.workers, self._request

@@ -24,7 +24,7 @@ from odradek.protocol.struct import Message, Struct
 
 MESSAGES = "odradek.protocol.messages."
 ERROR_CODES = frozenset({"error_code", "partition_error_code"})
-# Fields that identify an element. A response repeats their values. If the elements of the request are plain names or
+# Fields that identify an element. A response repeats their values. If the request's elements are plain names or
 # numbers, the response repeats each name or number in the first of these fields.
 NUMBERS = frozenset({"index", "partition", "partition_index", "partition_id"})
 NAMES = frozenset({"name", "topic", "topic_id", "group_id", "key", "transactional_id", "producer_id", "session_id"})
@@ -59,7 +59,7 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
 
 
 def partition_errors(api_key: ApiKey, version: int, request: Message, code: ErrorCode) -> Message:
-    """Builds a response with `code` for each partition of the request, even if the API has a field for an error that
+    """Builds a response with `code` for each partition in the request, even if the API has a field for an error that
     applies to the whole request."""
     response = _reply_for(api_key, version, fills_nested=True).build(request, code.value, None)
     assert isinstance(response, Message)
@@ -207,7 +207,7 @@ def _alter_user_scram_credentials(request: Any, code: int, message: str | None) 
 
 def _describe_log_dirs(code: int) -> Message:
     """Builds the response to DescribeLogDirs. Before version 3, the response is empty, because its elements are
-    directories, not the topics of the request."""
+    directories, not the request's topics."""
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
     return DescribeLogDirsResponse(error_code=code)

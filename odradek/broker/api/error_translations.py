@@ -15,7 +15,7 @@ from odradek.protocol.errors import ErrorCode as E
 
 class Receiver(Enum):
     """The part of the broker that received a code from another part. A row with an API key instead applies to all
-    responses of that API."""
+    responses from that API."""
 
     COORDINATOR = auto()  # a coordinator that stores records; the codes come from its log
     MARKER = auto()  # WriteTxnMarkers; the codes come from the coordinator whose records are in the marked partition

@@ -144,7 +144,7 @@ class MeteredRequest(PendingRequest[B]):
         if throttle_ms and is_strict:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
-    # Throttling of the response.
+    # Response throttling.
 
     def _encode(self, answer: Message | NoResponse) -> list[Chunk]:
         self._throttle(answer)

@@ -33,8 +33,8 @@ def invalid_field(field: str, allowed: str) -> Problem:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Returns the end of an error message that suggests the most similar known name. Returns an empty string if no
-    known name is similar."""
+    """Returns the end of an error message that suggests the most similar known name, or an empty string if no known
+    name is similar."""
     near = get_close_matches(name, known, 1, 0.5)
     return f"; did you mean {near[0]}?" if near else ""
 

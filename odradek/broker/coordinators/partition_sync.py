@@ -29,7 +29,7 @@ class PartitionSync(Protocol):
 
 
 class LocalPartitionSync:
-    """Syncs partitions of this broker."""
+    """Syncs this broker's partitions."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions

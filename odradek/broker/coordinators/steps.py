@@ -50,8 +50,8 @@ class BrokerSteps:
         return 0
 
     def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
-        """Returns the delay before the internal topics of a streams group are created. Until the topics exist, members
-        get the status MISSING_INTERNAL_TOPICS.
+        """Returns the delay before a streams group's internal topics are created. Until the topics exist, members get
+        the status MISSING_INTERNAL_TOPICS.
 
         heartbeat_interval_ms  the interval between heartbeats of the group's members
         """
@@ -74,6 +74,6 @@ class BrokerSteps:
         return plain
 
     def persister(self, plain: Persister, image: MetadataImage) -> Persister:
-        """Returns the persister that the leaders of share partitions use to store their state. `image` provides the
-        topic names."""
+        """Returns the persister that share-partition leaders use to store their state. `image` provides the topic
+        names."""
         return plain

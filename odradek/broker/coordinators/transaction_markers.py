@@ -294,7 +294,7 @@ class MarkerRounds:
 
 
 class LocalMarkerWriter:
-    """Writes markers to partitions of this broker. This class is the leader's side of WriteTxnMarkers.
+    """Writes markers to this broker's partitions. This class is the leader's side of WriteTxnMarkers.
 
     Source: docs/spec/transactions.md#s2-6.
     """

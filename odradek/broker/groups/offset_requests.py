@@ -165,7 +165,7 @@ def partition_response(
 
 
 def all_tombstones(group_id: str, offsets: Offsets) -> list[CoordinatorRecord]:
-    """Returns tombstones for all committed and pending offsets of the group."""
+    """Returns tombstones for all of the group's committed and pending offsets."""
     positions = dict.fromkeys([*offsets.of(group_id), *offsets.open_positions(group_id)])
     return [offset_tombstone(group_id, topic, partition) for topic, partition in positions]
 

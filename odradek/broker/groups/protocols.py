@@ -2,7 +2,7 @@
 
 To add a type, create a folder with a class that implements `Group` and with the functions of a `RebalanceProtocol`, and
 add a row. For each request of the type, add a function `(registry, request, now_ms) -> Outcome`. The function looks up
-the group in the registry, and also chooses the response if the group has another type. Then add a method of `GroupCore`
+the group in the registry and also chooses the response if the group has another type. Then add a method of `GroupCore`
 that calls the function, because `GroupCore` is the entry point of every group request.
 """
 

@@ -111,7 +111,7 @@ class ListenersAndUsers:
     def settings(self, node: int, ports: Mapping[tuple[int, str], int]) -> dict[str, str]:
         """Returns the settings that configure these listeners in the broker.
 
-        node   id of the first node of the cluster
+        node   id of the cluster's first node
         ports  ports by node and listener name; a listener that is not included gets any free port
         """
         names = [(one, ports.get((node, one.name), 0)) for one in self.listeners]
@@ -171,7 +171,7 @@ def parse_listeners_and_users(
 ) -> ListenersAndUsers:
     """Parses the `listeners` and `users` fields of a request to create a cluster. Raises Problem.
 
-    nodes   number of nodes of the cluster
+    nodes   the cluster's number of nodes
     source  listeners and users of the cluster to fork; used for fields that the request leaves out
     """
     inherited = ListenersAndUsers() if source is None else source.forked()

@@ -178,7 +178,7 @@ class Cluster:
 
 
 class Clusters:
-    """All clusters of the process. Not thread-safe: all methods must be called in the event loop's thread."""
+    """All clusters in the process. Not thread-safe: all methods must be called in the event loop's thread."""
 
     def __init__(
         self,

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Point(Enum):
-    ACCEPTED = "accepted"  # a connection is accepted; it has sent no request yet
-    RECEIVED = "received"  # a request is received, but not handled yet
-    APPLIED = "applied"  # a request is handled, but not answered yet
+    ACCEPTED = "accepted"  # a connection has been accepted, but has not sent a request yet
+    RECEIVED = "received"  # a request has been received, but not handled yet
+    APPLIED = "applied"  # a request has been handled, but not answered yet
     REPLYING = "replying"  # the final response, including changes made by other rules, is about to be sent
-    VERIFIED = "verified"  # the coordinator has verified a transaction, but its records are not written yet
-    PREPARED = "prepared"  # the decision about a transaction is in the log, but no marker is sent yet
+    VERIFIED = "verified"  # the coordinator has verified a transaction, but its records have not been written yet
+    PREPARED = "prepared"  # the decision about a transaction is in the log, but no marker has been sent yet
     MARKER = "marker"  # before a transaction marker is written to a partition
-    COMPLETED = "completed"  # the last marker is written, but the coordinator has not been notified yet
+    COMPLETED = "completed"  # the last marker has been written, but the coordinator has not been notified yet
     SHARE_STATE = "share_state"  # before a share partition's state is stored
     LOADING = "loading"  # before a coordinator reads partitions of its topic
 

@@ -51,7 +51,7 @@ class OddRequests(RequestFilter):
     """Replaces the responses to randomly chosen requests with odd responses."""
 
     def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
-        """Creates the filter for the requests of one node.
+        """Creates the filter for one node's requests.
 
         node  the id of the node that receives the requests. The first node of a cluster always returns the newest
               metadata.

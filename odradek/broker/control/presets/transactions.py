@@ -83,7 +83,7 @@ async def lone_marker(client: PresetClient, parameters: Parameters) -> Facts:
 
 
 async def empty_aborted_transaction(client: PresetClient, parameters: Parameters) -> Facts:
-    """A partition has the abort marker of a transaction, but none of the transaction's records. Committed records of
+    """A partition has the abort marker of a transaction, but none of the transaction's records. Committed records from
     the same producer follow.
     """
     topic, partition = parameters.text("topic"), parameters.number("partition")

@@ -100,7 +100,7 @@ def client_state(client: ObservedClient) -> ClientState:
 
 
 def client_id_in(frame: bytes) -> str | None:
-    """Returns the client id of a request. Returns None if the frame is not a request, or ends before the client id."""
+    """Returns a request's client id, or None if the frame is not a request or ends before the client id."""
     try:
         return read_header_fields(memoryview(frame), has_tags=False)[1]  # the client id comes before any tagged fields
     except (MalformedMessage, ValueError, IndexError):

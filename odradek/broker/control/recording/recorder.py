@@ -363,7 +363,7 @@ class RecordedConnection(ExchangeObserver):
         self._run_read = self.info.reads
 
     def _place_in_time(self) -> int:
-        """Determines the earliest time at which the last request may have arrived. Returns the flags of the request."""
+        """Determines the earliest time at which the last request may have arrived. Returns the request's flags."""
         arrived_us = self._recorder.tick_before_us
         flags = 0
         if self._request_count - self._ended > 1 or self.waiting_since_us != NOT_WAITING:

@@ -30,8 +30,8 @@ Partitions = Mapping[bytes, frozenset[int]]
 class EpochMemory:
     """The part of a group's state that is not recorded.
 
-    checked_version  version of the cluster metadata for which the group's metadata hash is known to be current; None if
-                     it has not been checked yet
+    checked_version  the cluster metadata version for which the group's metadata hash is known to be current; None if it
+                     has not been checked yet
     """
 
     checked_version: int | None = None
@@ -217,11 +217,11 @@ class EpochTurn(ABC, Generic[G, S]):
 
     @abstractmethod
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-        """Returns the record of the group's epoch."""
+        """Returns the record that stores the group's epoch."""
 
     @abstractmethod
     def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
-        """Returns the record of the target assignment's epoch."""
+        """Returns the record that stores the target assignment's epoch."""
 
     def members_left(self) -> None:
         """Advances the epoch after members have left. If no members are left, the group needs no new target.

@@ -96,7 +96,7 @@ class Group(Protocol):
         """Returns NONE if DeleteGroups and expiry may remove the group; otherwise returns the error code."""
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """Returns tombstones for all records of the group except its offsets. Replaying them removes the group."""
+        """Returns tombstones for all of the group's records except its offsets. Replaying them removes the group."""
 
     def running_timers(self) -> list[TimerKey]:
         """Returns the timers that must be stopped when the group is deleted, except for timers of members."""

@@ -64,7 +64,7 @@ class TopicView(NamedTuple):
 
 
 class FoundTopics(NamedTuple):
-    """The topics that match each regular expression. `version` is the version of the cluster metadata when the search
+    """The topics that match each regular expression. `version` is the cluster metadata version when the search
     began."""
 
     version: int

@@ -22,8 +22,7 @@ from odradek.broker.groups.consumer.records import (
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that match a regular expression, with the version of the cluster metadata and the time of the
-    search."""
+    """The topics that match a regular expression, with the cluster metadata version and the time of the search."""
 
     topics: frozenset[str]
     version: int

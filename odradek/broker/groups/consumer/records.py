@@ -78,8 +78,8 @@ def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
 
 
 def target_epoch_record(group_id: str, epoch: int, computed_ms: int) -> CoordinatorRecord:
-    """Returns the record of the target assignment's epoch. If `computed_ms` is 0, no computation time is stored, and
-    the next target need not wait for the interval."""
+    """Returns the record that stores the target assignment's epoch. If `computed_ms` is 0, no computation time is
+    stored, and the next target need not wait for the interval."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=computed_ms),

@@ -40,7 +40,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, ShareMemory())
         self.state: StatePartitions = NO_STATE
-        # The version of the cluster metadata for which this group needs neither a new target nor more share state.
+        # The cluster metadata version for which this group needs neither a new target nor more share state.
         self.settled_version: int | None = None
 
     def copy(self) -> ShareGroup:

@@ -305,8 +305,8 @@ class _Assignment:
                     break  # there are fewer processes than replicas
 
     def _previous(self, task: Task) -> _Member | None:
-        """Returns a member that previously had the task, in any role, and can now get it as a standby task. Returns
-        None if no member can."""
+        """Returns a member that previously had the task in any role and can now get it as a standby task, or None if no
+        member qualifies."""
         owner = self.owners.get(task)
         if owner is not None and task not in owner.process.tasks and owner.load < self.task_quota.each:
             return owner
