@@ -1,7 +1,7 @@
 """Compiles the modules listed in compiled.toml with mypyc if ODRADEK_COMPILE=1 is set.
 
 Otherwise nothing is compiled, and the wheel works with every Python. If a module cannot be compiled, the build fails,
-because a broker that runs at half its speed would otherwise go unnoticed. docs/variants.md explains the variants.
+because otherwise nobody would notice that the broker runs at half its speed. docs/variants.md explains the variants.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ from native.constructors import with_constructors
 GROUP = "odradek.native"  # the group of all compiled modules; its code is in odradek/native__mypyc.*.so
 MESSAGES = Path("odradek", "protocol", "messages")
 CORES = len(os.sched_getaffinity(0))
-# The functions of the codecs are long. Compiling them with -O2 takes twice as long and gains little, because the
-# functions spend their time in Python's C API.
+# The codecs' functions are long. Compiling them with -O2 takes twice as long and gains little, because they spend their
+# time in Python's C API.
 CODEC_OPTIONS = ["-O1"]
-# Lets the modules call each other's functions directly, because no other library may replace them. The direct calls
-# save 3 to 5 % of the time of a request.
+# Makes the modules call one another's functions directly, because no other library can replace them. This saves 3 to 5
+# % of the time per request.
 LINKAGE = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"] if sys.platform == "linux" else []
-# Each compiled module is a small library that only refers to the library of the group. It is 7 KB with this option, and
-# 15 KB without it, because its code then starts on a separate page.
+# Each compiled module is a small library that only refers to the group's library. It is 7 KB with this option, and 15
+# KB without it, because its code then starts on a separate page.
 SMALL = ["-Wl,-z,noseparate-code"] if sys.platform == "linux" else []
-# `make check` enforces strict types. A build cannot enforce them, because other packages are installed in its
-# environment.
+# `make check` enforces strict types. A build cannot enforce them, because its environment contains different packages.
 MYPY = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary"]
 
 
@@ -94,12 +93,12 @@ def extensions() -> list[Extension]:
 
 
 def requirements() -> list[str]:
-    """Returns the requirement for mypy, which includes mypyc. The version is the one that `make check` uses."""
+    """Returns the requirement for mypy, which includes mypyc, in the version that `make check` uses."""
     return re.findall(r'"(mypy==[^"]+)"', Path("pyproject.toml").read_text())
 
 
 class ParallelBuild(build_ext):
-    """Compiles the C files that have changed, one per core at a time, and prints its progress."""
+    """Compiles the C files that have changed, one per core at a time, and prints the progress."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
@@ -129,8 +128,7 @@ if __name__ == "__main__":
     if os.environ.get("ODRADEK_COMPILE", "") in ("", "0"):
         setup()
     else:
-        # setuptools also runs this file to find out the requirements and the name of a build, without building
-        # anything.
+        # setuptools also runs this file to find out a build's requirements and name, without building anything.
         is_building = not {"build", "build_ext", "bdist_wheel"}.isdisjoint(sys.argv)
         setup(
             ext_modules=extensions() if is_building else [Extension(f"{GROUP}__mypyc", [])],

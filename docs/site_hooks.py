@@ -1,6 +1,6 @@
-"""The hooks that mkdocs calls while it builds the site of this repository.
+"""The hooks that mkdocs calls while it builds this repository's site.
 
-The site includes the pages at the root of the repository, but no code. Some pages are generated when the site is built,
+The site includes the pages at the root of the repository, but no code. Some pages are generated when the site is built
 and are not in the repository: see `GENERATED` in tests/support/generated_pages.py.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 AT_THE_ROOT = {"README.md": "start.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
-QUESTIONS = "questions.md"  # The page of docs/README.md on the site, whose start page is docs/index.md.
-MERMAID = REPOSITORY / ".make" / "mermaid.min.js"  # `make docs` downloads it.
+QUESTIONS = "questions.md"  # The site's page for docs/README.md. The start page is docs/index.md.
+MERMAID = REPOSITORY / ".make" / "mermaid.min.js"  # downloaded by `make docs`
 MERMAID_IN_SITE = "assets/mermaid.min.js"
-# The factor by which the search weights a hit, by the folder or name of its page. The default is 1. People search with
-# a question about use, so rules, decisions and lists come last. The numbers are small because the theme weights a hit
-# in a title a thousand times as much as a hit in the text.
+# The factor by which the search weights a hit, keyed by the folder or name of its page. The default is 1. People search
+# because they have a question about use, so rules, decisions and lists come last. The numbers are small because the
+# theme gives a hit in a title a thousand times the weight of a hit in the text.
 WEIGHTS = {
     "spec/": 1e-4,
     "formats/": 1e-4,
@@ -37,8 +37,8 @@ WEIGHTS = {
     "scenarios.md": 1e-6,
 }
 WEIGHT_OF_A_GUIDE = 2.0
-# Matches a link from a page of docs/, or from a page at the root, to a file outside docs/. Group 1 is the text of the
-# link. Group 2 is its path with any leading `../`.
+# Matches a link from a page of docs/, or from a page at the root, to a file outside docs/. Group 1 is the link's text.
+# Group 2 is its path with any leading `../`.
 UPWARDS = re.compile(
     r"\[([^\]]*)\]\(((?:\.\./)+[A-Z]+\.md[^)\s]*|(?:\.\./)+\w+\.(?:toml|py)"
     r"|(?:\.\./)*(?:odradek|native|tests|examples|docker)(?:/[^)\s]*)?)\)"
@@ -48,7 +48,7 @@ INTO_DOCS = re.compile(r"(\]\(|src(?:set)?=\")docs/")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Replaces each `[FOLDER/*.md]` in the navigation with the pages of that folder. The README comes first."""
+    """Replaces each `[FOLDER/*.md]` in the navigation with the pages in that folder, beginning with the README."""
     assert config.nav is not None
     _expand(config.nav, Path(config.docs_dir))
     return config
@@ -83,7 +83,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     up = "../" * page.file.src_uri.count("/")
     if page.file.src_uri == "index.md":
-        page.meta["hide"] = ["navigation"]  # the cards of the start page are its navigation
+        page.meta["hide"] = ["navigation"]  # the start page's cards are its navigation
     page.meta["search"] = {"boost": weight(page.file.src_uri, config.nav)}
 
     def inside(link: re.Match[str]) -> str:
@@ -100,12 +100,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Puts each diagram into an element that scrolls, so that the diagram is readable on a phone."""
+    """Puts each diagram into a scrollable element, so that it can be read on a phone."""
     return DIAGRAM.sub(r'<div class="scrolled">\g<0></div>', html)
 
 
 def weight(page: str, nav: list[Any] | None) -> float:
-    """Returns the factor by which the search weights a hit in this page."""
+    """Returns the factor by which the search weights a hit on this page."""
     for start, counts in WEIGHTS.items():
         if page.startswith(start):
             return counts
@@ -114,8 +114,8 @@ def weight(page: str, nav: list[Any] | None) -> float:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Loads Mermaid (3 MB) from the site, and only in pages with a diagram. Otherwise the theme would load it from
-    another server."""
+    """Makes pages load Mermaid (3 MB) from the site, and only if they have a diagram. Otherwise the theme would load it
+    from another server."""
     if 'class="mermaid"' not in output:
         return output
     up = "../" * page.file.src_uri.count("/")

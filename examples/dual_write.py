@@ -3,7 +3,7 @@
 make example-dual-write  or: python examples/dual_write.py
 
 Starts a broker in a temporary directory and creates a SQLite database. Separate processes write orders to both. Two of
-the processes are killed. One is killed between the database's commit and Kafka's, and the other before both commits.
+these processes are killed, one of them between the database's commit and Kafka's, and the other before both commits.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def run(database: str, bootstrap: str, item: str, *, killed_after: Step | None =
 
 
 def recover(database: str, bootstrap: str) -> None:
-    """Recovers as every program does when it starts. `with DualWrite(...)` recovers automatically."""
+    """Recovers as every program does when it starts, because `with DualWrite(...)` recovers automatically."""
     dual = DualWrite(
         connect=lambda: sqlite3.connect(database), bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID
     )

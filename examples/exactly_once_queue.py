@@ -3,8 +3,8 @@
 make example-queue  or: python examples/exactly_once_queue.py [--jobs 1200] [--kills 12] [--seed 1]
 
 Starts a broker in a temporary directory, and four workers in one share group. Each worker takes jobs from one topic,
-writes the results to another topic, and acknowledges the jobs in the same transaction (KIP-1289). Meanwhile, workers
-and the broker are killed with kill -9 and restarted.
+writes the results to another topic, and acknowledges the jobs in the same transaction (KIP-1289). While they do,
+workers and the broker are killed with kill -9 and restarted.
 """
 
 import argparse
@@ -52,8 +52,8 @@ def set_up(bootstrap: str) -> None:
         admin.create_topics([NewTopic(JOBS), NewTopic(RESULTS)])  # The workers can share a single partition.
         settings = {
             "share.auto.offset.reset": "earliest",
-            # The broker gives up a job after this many deliveries. A delivery counts even if the worker dies while it
-            # processes the job.
+            # The broker gives up on a job after this many deliveries. A delivery counts even if the worker dies while
+            # processing the job.
             "share.delivery.count.limit": "10",
         }
         changes = [ConfigChange(AlterOperation.SET, name, value) for name, value in settings.items()]
@@ -63,8 +63,8 @@ def set_up(bootstrap: str) -> None:
 class Worker:
     """Processes jobs until it is killed.
 
-    name  transactional id. No two running workers have the same id, and a replacement gets the id of the dead worker.
-    more  further settings for both clients
+    name  transactional id. No two running workers have the same id, and a replacement gets the dead worker's id.
+    more  additional settings for both clients
     """
 
     def __init__(self, bootstrap: str, name: str, **more: float) -> None:
@@ -94,11 +94,11 @@ class Worker:
                     self.process(jobs)
 
     def process(self, jobs: list[ShareRecord]) -> bool:
-        """Commits the results and the acknowledgements of the jobs together. Returns False if nothing was committed.
+        """Commits the jobs' results and acknowledgements together. Returns False if nothing was committed.
 
-        A FatalError is not caught. It ends the process, and the replacement of the process starts with
-        `init_transactions`. ProducerFenced, for example, is raised if the locks of the jobs expired before the results
-        were committed: the broker has then ended the transaction, and given the jobs to another worker.
+        A FatalError is not caught. It ends the process, and the replacement process starts with `init_transactions`.
+        ProducerFenced, for example, is raised if the jobs' locks expired before the results were committed: the broker
+        has then ended the transaction and given the jobs to another worker.
         """
         try:
             until_done(self.producer.begin_transaction)
@@ -114,17 +114,17 @@ class Worker:
         return True
 
     def result_of(self, job: ShareRecord) -> bytes:
-        """Does the actual work. It may run more than once per job, because a worker may die, but only one result
+        """Does the actual work. It can run more than once per job, because a worker can die, but only one result
         counts."""
         time.sleep(0.02)
         return b"%s, %d. delivery" % (job.value, job.delivery_count)
 
 
 def until_done(step: Callable[[], object]) -> None:
-    """Repeats a step until it succeeds.
+    """Retries a step until it succeeds.
 
-    After a RetriableError, the outcome is unknown: even a commit may have succeeded. Therefore the step must be
-    repeated before anything else is done.
+    After a RetriableError, the outcome is unknown: even a commit may have succeeded. The step must therefore be retried
+    before anything else is done.
     """
     while True:
         try:
@@ -176,7 +176,7 @@ def show(broker: "Broker", jobs: int, kills: int, rng: random.Random) -> None:
                 kills -= 1
             replace_dead(running, broker.address)
             time.sleep(rng.uniform(0.2, 1.0))
-        # Results become visible before all markers are written to the queue, and the transaction of a dead worker
+        # Results become visible before all markers have been written to the queue, and a dead worker's transaction
         # remains open until the worker is replaced.
         while left(broker.address) != (0, 0) and time.monotonic() - began < PATIENCE_S:
             replace_dead(running, broker.address)
@@ -197,7 +197,7 @@ def give_verdict(bootstrap: str, jobs: int) -> None:
 
 
 def left(bootstrap: str) -> tuple[int | None, int]:
-    """Returns the number of unfinished jobs, which is None if it is unknown, and the number of open transactions."""
+    """Returns the number of unfinished jobs, or None if it is unknown, and the number of open transactions."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         (queue,) = admin.list_share_group_offsets(GROUP).values()
         return queue.lag, len(admin.list_transactions(states=["Ongoing"]))
@@ -211,7 +211,7 @@ def fill(bootstrap: str, jobs: int) -> None:
 
 
 def results(bootstrap: str, isolation_level: str) -> list[tuple[bytes | None, bytes]]:
-    """Returns the key (the job) and the value of every result that a consumer with this isolation level sees."""
+    """Returns the key (the job) and the value of every result visible to a consumer with this isolation level."""
     partition = TopicPartition(RESULTS, 0)
     found: list[tuple[bytes | None, bytes]] = []
     with Consumer(bootstrap_servers=bootstrap, isolation_level=isolation_level) as consumer:
@@ -259,7 +259,7 @@ class Broker:
 
 @contextmanager
 def workers(bootstrap: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Yields a list of running workers, in which the caller may replace dead workers."""
+    """Yields a list of running workers, in which the caller can replace dead workers."""
     running = [start_worker(bootstrap, number) for number in range(WORKERS)]
     try:
         yield running

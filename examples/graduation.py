@@ -2,14 +2,14 @@
 
 make example-graduation  or: python examples/graduation.py --kafka kafka_2.13-4.4.0/libs [--payments 1000]
 
-Starts Odradek on a new directory, and writes payments in transactions, some of which are aborted. A consumer group
-reads some of the payments, and one transaction is left open.
+Starts Odradek on a new directory and writes payments in transactions, some of which are aborted. A consumer group reads
+some of the payments, and one transaction is left open.
 
-Then Odradek is stopped, and Apache Kafka 4.4.0 is started on the same directory and address. The group continues from
-its position, and the client that started the open transaction commits it. The program writes the same number of
-payments to Kafka, and leaves another transaction open.
+Odradek is then stopped, and Apache Kafka 4.4.0 is started on the same directory and address. The group continues from
+its position, and the client that began the open transaction commits it. The program writes the same number of payments
+to Kafka and leaves another transaction open.
 
-Then Odradek takes over the directory again. At the end, every payment is counted. The program needs Java 17. `make`
+Finally, Odradek takes over the directory again, and every payment is counted. The program needs Java 17. `make`
 downloads Kafka's jars with Maven.
 """
 
@@ -51,7 +51,7 @@ def set_up(bootstrap: str) -> None:
 
 
 def pay(bootstrap: str, numbers: range) -> int:
-    """Writes these payments, and further payments in transactions that are aborted. Returns the number of aborted
+    """Writes these payments, and additional payments in transactions that are aborted. Returns the number of aborted
     payments."""
     aborted = 0
     with Producer(bootstrap_servers=bootstrap, transactional_id="shop") as producer:
@@ -69,7 +69,7 @@ def pay(bootstrap: str, numbers: range) -> int:
 
 
 class OpenTransaction:
-    """A transaction that starts on one broker and ends on the other. Its client lives as long as the transaction."""
+    """A transaction that begins on one broker and ends on the other. Its client exists as long as the transaction."""
 
     def __init__(self, bootstrap: str, name: str, payments: range) -> None:
         self._producer = Producer(
@@ -113,7 +113,7 @@ def book(bootstrap: str, count: int) -> list[bytes | None]:
 
 
 def until_done(step: Callable[[], object]) -> None:
-    """Repeats a step until it succeeds. After a RetriableError, the outcome is unknown, so the step must be repeated
+    """Retries a step until it succeeds. After a RetriableError, the outcome is unknown, so the step must be retried
     before anything else is done."""
     ends_at = time.monotonic() + PATIENCE_S
     while True:
@@ -127,9 +127,9 @@ def until_done(step: Callable[[], object]) -> None:
 
 
 def seen(look: Callable[[], Seen], expected: Seen) -> Seen:
-    """Calls `look` until it returns the expected value or the time is up. Returns the last value.
+    """Calls `look` until it returns the expected value or time runs out. Returns the last value.
 
-    Two things make this necessary: a broker responds to a commit before it has written the markers, and Kafka lists
+    This is necessary because a broker responds to a commit before it has written the markers, and Kafka lists
     transactions before it has loaded all of them.
     """
     ends_at = time.monotonic() + PATIENCE_S
@@ -187,7 +187,7 @@ class Ledger:
         self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def fill(self, broker: str, count: int) -> None:
-        """Writes `count` payments and lets the group read half of the payments that it has not read yet."""
+        """Writes `count` payments and has the group read half of the payments that it has not read yet."""
         aborted = pay(self._address, self._take(count, self._committed))
         say(f"{broker}: {count:,} more payments were committed, and {aborted:,} others were aborted.")
         self._book((len(self._committed) - len(self._booked)) // 2)
@@ -233,12 +233,12 @@ class Ledger:
         _, self._offsets = self._state()
 
     def _state(self) -> tuple[int, dict[TopicPartition, OffsetAndMetadata]]:
-        """Returns the number of open transactions, and the group's committed offsets."""
+        """Returns the number of open transactions and the group's committed offsets."""
         with Admin(bootstrap_servers=self._address) as admin:
             return len(admin.list_transactions(states=["Ongoing"])), admin.list_group_offsets(GROUP)
 
     def _compare(self) -> None:
-        """Checks that a new consumer reads each committed payment once, and nothing else."""
+        """Checks that a new consumer reads each committed payment once and nothing else."""
         committed: Counter[bytes | None] = Counter(b"payment %d" % number for number in self._committed)
         assert seen(lambda: Counter(committed_values(self._address)), committed) == committed, "the payments differ"
 
@@ -249,7 +249,7 @@ def committed_values(bootstrap: str) -> list[bytes | None]:
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
-        # With read_committed, the end offset is the offset at which the first open transaction starts.
+        # With read_committed, the end offset is the offset at which the first open transaction begins.
         ends = consumer.end_offsets(partitions)
         while any(consumer.position(each) < ends[each] for each in partitions):
             for records in consumer.getmany(timeout_ms=200).values():
@@ -307,7 +307,7 @@ class Odradek(Broker):
 
 
 class Kafka(Broker):
-    """Apache Kafka with the node id and the cluster id from the directory, which need not be formatted for Kafka."""
+    """Apache Kafka with the node id and cluster id from the directory, which need not be formatted for Kafka."""
 
     name = "Apache Kafka"
 

@@ -1,16 +1,16 @@
-"""A Spark streaming query enriches orders, each exactly once, even if drivers and the broker are killed.
+"""Enriches orders with a Spark streaming query, each exactly once, even if drivers and the broker are killed.
 
 make example-pipeline  or: python examples/pipeline.py [--orders 20000]
 
 Starts a broker in a temporary directory and writes orders to it, some of them in transactions that are aborted. A query
-in a separate process enriches the orders into a second topic.
+in a separate process writes the enriched orders to a second topic.
 
-The driver of the query is killed twice. The first time, a batch is decided, but Spark has not recorded this yet. The
-second time, the tasks of a batch have written rows, but nothing is decided. The broker is killed once. At the end, both
+The query's driver is killed twice: first when a batch has been decided but Spark has not yet recorded the decision, and
+then when a batch's tasks have written rows but nothing has been decided. The broker is killed once. At the end, both
 topics are compared record by record.
 
-With --bootstrap-server, the program uses a broker that is already running. It creates two topics on that broker, and
-does not kill the broker. With --master, the query runs on a cluster. docker/compose.spark.yaml has both.
+With --bootstrap-server, the program uses a broker that is already running. It creates two topics on that broker and
+does not kill it. With --master, the query runs on a Spark cluster. docker/compose.spark.yaml provides both.
 """
 
 import argparse
@@ -34,14 +34,14 @@ from odradek.client.sync import Admin, Consumer, Producer
 from odradek.spark.ledger import LEDGER_TOPIC, LedgerEntry
 from odradek.spark.names import Sink, task_of
 
-MASTER = "local[2,4]"  # unlike plain local[2], this master repeats failed tasks
+MASTER = "local[2,4]"  # unlike plain local[2], this master retries failed tasks
 PARTITIONS = 2
 ITEMS = {"tea": 320, "coffee": 290, "milk": 110, "sugar": 85, "scone": 240}  # prices in cents
 PER_TRANSACTION = 250
 BATCHES = 8  # approximate number of batches in the query
 START_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 600
-MAX_FAILURES = 5  # failures of the query itself, for example because a broker was down for too long
+MAX_FAILURES = 5  # maximum number of failures of the query itself, for example because a broker was down for too long
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Job:
 
 
 def enrich(job: Job) -> None:
-    """Enriches all available orders, and returns."""
+    """Enriches all available orders and returns."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
@@ -134,7 +134,7 @@ def main(orders: int, master: str, bootstrap: str | None) -> int:
 
 
 def write_orders(job: Job, count: int) -> int:
-    """Writes orders. Returns the number of additional orders in aborted transactions."""
+    """Writes orders. Returns the number of additional orders written in aborted transactions."""
     with Admin(bootstrap_servers=job.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, partitions=PARTITIONS) for topic in (job.orders, job.enriched)])
     rng = random.Random(7)
@@ -161,7 +161,7 @@ def send(producer: Producer, topic: str, numbers: range, rng: random.Random) -> 
 
 
 def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Killed":
-    """Runs the query and kills processes while it runs. Returns when the query has finished."""
+    """Runs the query and kills processes while it is running. Returns once the query has finished."""
     killed = Killed()
     with Ledger(job) as ledger:
         query.start()
@@ -225,7 +225,7 @@ class Killed:
 
 
 class Query:
-    """The process of the query, and the JVM that it starts."""
+    """The query's process, and the JVM that it starts."""
 
     def __init__(self, job: Job, log: Path) -> None:
         self._words = [sys.executable, __file__, "--query", json.dumps(asdict(job))]
@@ -245,14 +245,14 @@ class Query:
         say(f"the query starts, run {self._runs}")
 
     def kill(self) -> None:
-        """Sends SIGKILL to Python and the JVM. Spark's Python workers survive, and then exit on their own."""
+        """Sends SIGKILL to Python and the JVM. Spark's Python workers survive and then exit on their own."""
         process = self._running()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def wait(self, ledger: "Ledger") -> None:
-        """Waits until the query has ended successfully."""
+        """Waits until the query has finished successfully."""
         ends_at = time.monotonic() + RUN_TIMEOUT_S
         while self._running().poll() != 0:
             self.keep_running()
@@ -281,7 +281,7 @@ class Query:
 
 
 class Ledger:
-    """Follows the decisions of the query's sink."""
+    """Follows the decisions made by the query's sink."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -337,7 +337,7 @@ class Ledger:
 
 
 def wait_for_open(job: Job, query: Query) -> int:
-    """Waits until tasks of an undecided batch have open transactions. Returns the number of these transactions."""
+    """Waits until an undecided batch's tasks have open transactions. Returns the number of these transactions."""
     ends_at = time.monotonic() + RUN_TIMEOUT_S
     with Admin(bootstrap_servers=job.bootstrap) as admin:
         before = open_tasks(admin, job)
@@ -350,7 +350,7 @@ def wait_for_open(job: Job, query: Query) -> int:
 
 
 def open_tasks(admin: Admin, job: Job) -> set[str]:
-    """Returns the transactional ids of the query's tasks whose transactions are open."""
+    """Returns the transactional ids of the query's tasks that have open transactions."""
     sink = job.sink()
     ids = {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])}
     return {each for each in ids if (task := task_of(each)) is not None and task.sink == sink}

@@ -1,7 +1,7 @@
-"""Generates the codecs of messages ahead of time. mypyc compiles them together with the message classes.
+"""Generates message codecs ahead of time. mypyc compiles them together with the message classes.
 
-Without compilation, `odradek.protocol.codec` generates the same functions from the same schemas at run time. Here the
-functions of each version, such as `read_9` and `write_9`, are added at the end of the message's module.
+Without compilation, `odradek.protocol.codec` generates the same functions from the same schemas at run time. Here, each
+version's functions, such as `read_9` and `write_9`, are added at the end of the message's module.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ DEFAULT = re.compile(r"^(        )(\w+): (.*) = UNSET,$", re.M)
 def with_codecs(source: str, module: str) -> str:
     """Returns the source of a message's module, extended with decoders and encoders for all versions.
 
-    Requests get only decoders and responses get only encoders, because the broker needs nothing else. The messages that
-    the broker stores in records get both.
+    Requests get only decoders and responses get only encoders, because the broker needs nothing else. Messages that the
+    broker stores in records get both.
     """
     schema = load(module)
     functions: list[str] = []
@@ -48,8 +48,8 @@ def name_of(constant: str) -> str:
 
 
 def _typed(source: str) -> str:
-    """Returns the source with the type Any for each constructor parameter whose default is UNSET. The attribute that
-    the parameter sets is annotated with the original type instead."""
+    """Returns the source with the type Any for each constructor parameter whose default is UNSET. The attribute set by
+    the parameter is annotated with the original type instead."""
     lines: list[str] = []
     types: dict[str, str] = {}
     for line in source.split("\n"):

@@ -16,9 +16,9 @@ HAS_NONE = re.compile(r"\bNone\b|\bobject\b|\bAny\b")
 def with_constructors(source: str) -> str:
     """Returns the source with an `__init__` for each dataclass that uses no options except `slots` and `frozen`.
 
-    The method replaces the empty line after the class, so that the line numbers in tracebacks do not change. mypyc
-    2.4.1 compiles generic dataclasses to classes that cannot be imported, so they become ordinary classes with
-    `__init__` and `__eq__`.
+    The method replaces the empty line after the class, so that line numbers in tracebacks do not change. mypyc 2.4.1
+    compiles generic dataclasses to classes that cannot be imported, so they become ordinary classes with `__init__` and
+    `__eq__`.
     """
     if "@dataclass(" not in source:
         return source
@@ -28,7 +28,7 @@ def with_constructors(source: str) -> str:
             assert node.end_lineno is not None
             behind = node.end_lineno
             if any(lines[behind : behind + 2]):
-                continue  # There is no room for the methods.
+                continue  # There is no empty line for the methods.
             lines[behind] = _constructor(node, parameters, is_frozen="frozen" in options and not node.bases)
             if node.bases:
                 lines[behind + 1] = _equality(node)
@@ -40,8 +40,8 @@ def with_constructors(source: str) -> str:
 def _options(node: ast.ClassDef) -> set[str]:
     """Returns the options of the dataclass decorator.
 
-    The result is empty if the class is not a dataclass, has unusual options, decorators or bases, or defines `__init__`
-    or `__eq__`.
+    The result is empty if the class is not a dataclass, if it has unusual options, decorators or bases, or if it
+    defines `__init__` or `__eq__`.
     """
     bases, options = [ast.unparse(base) for base in node.bases], set()
     for decorator in node.decorator_list:
@@ -58,7 +58,7 @@ def _options(node: ast.ClassDef) -> set[str]:
 
 
 def _parameters(node: ast.ClassDef) -> list[tuple[str, str]]:
-    """Returns a pair for each field: the constructor's parameter with its annotation and default, and the expression to
+    """Returns a pair for each field: the constructor parameter with its annotation and default, and the expression to
     assign to the field.
 
     The result is empty if the constructor would have to do more than assign fields.

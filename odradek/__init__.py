@@ -5,7 +5,7 @@ import os
 __version__ = "0.1.0"  # defined only here; `.ci/release set` changes this version and its copies
 
 if os.environ.get("ODRADEK_PURE", "0") not in ("", "0"):
-    # Import only the sources, even if the modules are installed compiled; see docs/variants.md.
+    # Import only the sources, even if compiled modules are installed; see docs/variants.md.
     import sys
     from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 

@@ -1,5 +1,5 @@
-"""The entry point of the command line. `serve` has a separate parser, so that a broker starts without loading the
-parsers of other commands."""
+"""The command line's entry point. `serve` has a separate parser, so that a broker starts without loading the other
+commands' parsers."""
 
 import gc
 import sys
@@ -10,7 +10,7 @@ HELP_WORDS = frozenset({"--help", "-h"})
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Runs the command in `words` (by default the process's arguments) and returns its exit status."""
+    """Runs the command in `words` (by default, the process's arguments) and returns its exit status."""
     words = sys.argv[1:] if words is None else list(words)
     if words and words[0] == "serve" and not HELP_WORDS.intersection(words):
         from odradek.serve import main as serve
@@ -20,8 +20,8 @@ def main(words: Sequence[str] | None = None) -> int:
         from odradek.tools.container.health import main as health
 
         return health(words[1:])
-    # Imports create many objects that live until the process ends. With the default threshold, the garbage collector
-    # would spend a tenth of the startup time scanning them.
+    # Imports create many objects that live until the process exits. With the default threshold, the garbage collector
+    # would spend a tenth of the start-up time scanning them.
     gc.set_threshold(OBJECTS_OF_A_START)
     from odradek.tools.commands.tree import run
 

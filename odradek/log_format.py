@@ -1,7 +1,8 @@
-"""Formats log lines: as text for people, or as one JSON object per line for programs (`serve --log-format`).
+"""Formats log lines as text for people, or as one JSON object per line for programs (`serve --log-format`).
 
-The members of the JSON object keep their names and types between releases: `time` (ISO 8601, UTC, to the millisecond),
-`level` (Python's name), `logger`, `message`, `pid`, and, if an exception was logged, `exception` (the traceback).
+The members of the JSON object keep their names and types from release to release: `time` (ISO 8601, UTC, to the
+millisecond), `level` (Python's name), `logger`, `message`, `pid`, and, if an exception was logged, `exception` (the
+traceback).
 """
 
 import logging
@@ -15,12 +16,12 @@ ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackTy
 
 TEXT, JSON = "text", "json"
 LOG_FORMATS = (TEXT, JSON)
-MAX_LINE_LENGTH = 4_000  # maximum number of characters of a message, or of one line of a traceback
-MAX_LINES = 1_000  # maximum number of lines of a traceback; an error's message alone can have many lines
+MAX_LINE_LENGTH = 4_000  # maximum number of characters in a message or in one line of a traceback
+MAX_LINES = 1_000  # maximum number of lines in a traceback; an error's message alone can have many lines
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
-# The environment variables that the apache/kafka image uses. The second variable contains `logger=LEVEL` pairs,
-# separated by commas.
+# The environment variables used by the apache/kafka image. The second variable contains `logger=LEVEL` pairs, separated
+# by commas.
 LEVEL_VARIABLE = "KAFKA_LOG4J_ROOT_LOGLEVEL"
 LOGGERS_VARIABLE = "KAFKA_LOG4J_LOGGERS"
 # Log levels that exist in Kafka but not in Python.

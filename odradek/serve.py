@@ -1,6 +1,6 @@
-"""`odradek serve`: reads the command line, runs the broker, and shuts it down cleanly.
+"""Implements `odradek serve`, which reads the command line, runs the broker, and shuts it down cleanly.
 
-To keep startup fast, it imports only modules that the broker needs before it accepts the first connection.
+To keep start-up fast, it imports only modules that the broker needs before it accepts the first connection.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class ServeOptions:
     seed: Path | None = None
 
     def settings(self) -> dict[str, str]:
-        """Returns the settings from the command line by their Kafka names. Options for a particular setting, such as
-        `--port`, take precedence over `--override`. Raises UsageError."""
+        """Returns the settings from the command line, keyed by their Kafka names. Options for particular settings, such
+        as `--port`, take precedence over `--override`. Raises UsageError."""
         settings = {}
         for text in self.overrides:
             name, separator, value = text.partition("=")
@@ -102,7 +102,7 @@ class ServeOptions:
 
 
 def parse_options(words: Sequence[str]) -> ServeOptions:
-    """Parses options of the forms `--name value` and `--name=value`. Raises UsageError."""
+    """Parses options in the forms `--name value` and `--name=value`. Raises UsageError."""
     options = ServeOptions()
     waiting = list(words)
     while waiting:
@@ -173,8 +173,8 @@ def _similar_option(name: str) -> str:
 
 
 def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | None:
-    """Returns the plan of the topics and other objects that the options and KAFKA_CREATE_TOPICS request, or None if
-    they request nothing. Raises UsageError if the seed is invalid, and OSError if its file cannot be read."""
+    """Returns the plan for the topics and other objects that the options and KAFKA_CREATE_TOPICS request, or None if
+    they do not request any. Raises UsageError if the seed is invalid, and OSError if its file cannot be read."""
     if options.seed is None and not options.topics and not environ.get("KAFKA_CREATE_TOPICS"):
         return None
     # Imported here because most brokers have no seed.
@@ -226,11 +226,11 @@ def run(
     """Runs the broker until it is stopped and returns the exit status.
 
     notes       messages to log once the configuration has been read
-    warnings    messages to log like `notes`, but at level WARNING
+    warnings    messages to log like `notes`, but at WARNING level
     users       users to add to the seed, each with a name, a password and a SCRAM mechanism
     ready_note  text to print after the ready line; {node_id} is replaced by the broker's id
     """
-    gc.disable()  # disabled until the broker accepts connections, because startup creates no garbage
+    gc.disable()  # disabled until the broker accepts connections, because start-up creates no garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
     from odradek.broker.process import CannotStart, InitialControl, serve
 
@@ -287,7 +287,7 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
 
 
 def make_ephemeral_directory() -> Path:
-    """Creates a new directory whose name contains this process's id and removes the directories of processes that were
+    """Creates a new directory whose name contains this process's id, and removes the directories of processes that were
     killed."""
     import tempfile
 

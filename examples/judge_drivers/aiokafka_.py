@@ -20,7 +20,7 @@ class Application:
     consumer: AIOKafkaConsumer | None = None
 
     def __init__(self) -> None:
-        self.asked: dict[str, object] = {}  # settings from the command `set`
+        self.asked: dict[str, object] = {}  # settings from the `set` command
 
     async def set(self, name: str, value: str) -> dict[str, object]:
         if name == "max_poll_interval_ms":

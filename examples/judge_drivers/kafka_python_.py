@@ -19,7 +19,7 @@ KNOWS_TRANSACTIONS = "transactional_id" in KafkaProducer.DEFAULT_CONFIG
 KNOWS_INSTANCES = "group_instance_id" in KafkaConsumer.DEFAULT_CONFIG
 producers: list[Any] = []
 consumers: list[Any] = []
-asked: dict[str, Any] = {}  # settings from the command `set`
+asked: dict[str, Any] = {}  # settings from the `set` command
 
 
 def producing() -> Any:

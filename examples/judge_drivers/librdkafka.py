@@ -21,7 +21,7 @@ AT: dict[str, str | int | float | bool] = {
 producers: list[Producer] = []
 consumers: list[Consumer] = []
 sharers: list[confluent_kafka.ShareConsumer] = []
-asked: dict[str, str | int | float | bool] = {}  # settings from the command `set`
+asked: dict[str, str | int | float | bool] = {}  # settings from the `set` command
 
 
 def producing() -> Producer:

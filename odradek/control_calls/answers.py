@@ -1,4 +1,4 @@
-"""The JSON schemas of the responses to control calls. Later versions may add fields, but never remove any."""
+"""The JSON schemas of the responses to control calls. Later versions may add fields but never remove any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The description of a control call. The server, the OpenAPI document and the clients are based on it."""
+"""Defines the description of a control call, on which the server, the OpenAPI document and the clients are based."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JsonSchema: TypeAlias = Mapping[str, Any]
 
 
 class CallScope(Enum):
-    """The scope of a call, which determines the paths at which it is available."""
+    """A call's scope, which determines the paths at which it is available."""
 
     PROCESS = "once, for the whole process"
     NAMED = "below /clusters/{id} only"
@@ -20,7 +20,7 @@ class CallScope(Enum):
 
 
 class FieldKind(Enum):
-    """The form in which a field is written on the command line."""
+    """How a field is written on the command line."""
 
     TEXT = "text"
     NUMBER = "a whole number"
@@ -37,12 +37,12 @@ class FieldKind(Enum):
 class CallField:
     """A field of a call, in its path, query, headers or body.
 
-    schema       JSON schema of the values, without null
+    schema       JSON schema of the values, not including null
     words        the meaning, for the OpenAPI document and for `odradek control --help`
     is_nullable  whether null is allowed, with the same meaning as a missing field
     option       the option of `odradek control` for this field; None if the field is a positional argument
-    metavar      the name of the value in the help; empty if `odradek control` does not offer the field
-    default      the value that the command sends if the user gives none
+    metavar      the value's name in the help; empty if `odradek control` does not offer the field
+    default      the value that the command sends if the user does not give one
     is_asked     whether the command requires the field although the call does not
     """
 
@@ -59,7 +59,7 @@ class CallField:
 
     @property
     def full_schema(self) -> JsonSchema:
-        """The JSON schema of the field, including null if it is allowed."""
+        """The field's JSON schema, including null if it is allowed."""
         described = {"description": self.words} if self.words else {}
         if not self.is_nullable:
             return {**self.schema, **described}
@@ -74,11 +74,11 @@ class ControlCall:
 
     action         the action of `odradek control` for this call; None if there is none
     words          what the call does, as an imperative sentence without its full stop
-    path           relative to the path of the cluster, or to /control/v1 if `scope` is PROCESS
+    path           relative to the cluster's path, or to /control/v1 if `scope` is PROCESS
     path_fields    the fields in `path`. If the last one is not required, it can be omitted together with the `/` before
                    it
     body           fields of the JSON object in the body; None if the body is ignored, or described by `document`
-    document       describes the whole body if the body is not an object with known fields
+    document       describes the complete body if the body is not an object with known fields
     has_any_field  whether the body may have fields in addition to those in `body`; the command accepts them as
                    NAME=VALUE
     status         HTTP status of a successful response
@@ -133,8 +133,8 @@ class ControlCall:
     def request(self, values: Mapping[str, object]) -> tuple[str, str, object]:
         """Returns the method, the path with the query, and the body of a request with these values.
 
-        The path is relative to the path of the cluster. A value of None omits a field of the path or of the query. In
-        the body, None becomes null.
+        The path is relative to the cluster's path. A value of None omits a path or query field. In the body, None
+        becomes null.
 
         Raises TypeError if a value has no field, or if a required value is missing.
         """

@@ -1,4 +1,4 @@
-"""Creates the OpenAPI document of the control interface from the table of its calls."""
+"""Creates the control interface's OpenAPI document from the table of calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ID_PARAMETER: Final[JsonSchema] = {"name": "id", "in": "path", "required": True,
 
 
 def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
-    """Returns the OpenAPI document of these calls, including every path at which a call is available."""
+    """Returns the OpenAPI document for these calls, including every path at which a call is available."""
     paths: dict[str, dict[str, Any]] = {}
     for call in calls:
         for path, names_cluster in call.paths():

@@ -1,4 +1,4 @@
-"""The JSON schemas of a fault rule, as used in requests of tests and in responses of the broker."""
+"""The JSON schemas of a fault rule, as used in tests' requests and the broker's responses."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ REFUSALS: Final[Mapping[int, str]] = {
     408: "the body did not arrive in time",
     413: "the body is larger than 1 MiB: send fewer rules or a smaller seed in one call",
 }
-"""The details of the HTTP server's own errors, by status. They are possible for every path and body."""
+"""The details of the HTTP server's own errors, keyed by status. They are possible for every path and body."""
 ACCESS_REFUSALS: Final[Mapping[int, str]] = {
     401: "the token is missing or wrong: send odradek.http.token, or the token of the cluster",
     403: "the port can be reached from other machines, but has no token; or the request comes from a page of"
     " another site",
 }
-"""The details of refused access, by status. Every call checks access first."""
+"""The details of access errors, keyed by status. Every call checks access first."""
 
 
 def _whole_number(least: int = 0, most: int | None = None) -> JsonSchema:

@@ -3,7 +3,7 @@
 A broker imports no module of this package unless `odradek.schema.registry.enable` is set. Clients of a registry import
 the modules that they need.
 
-errors           the errors of the interface, with their codes
+errors           the interface's errors and their codes
 schemas          a schema as clients send it, and the protocol that each schema type implements
 avro_documents   Avro schemas as JSON documents, without Avro's library
 avro_schemas     Avro: canonical text and compatibility
@@ -13,7 +13,7 @@ values           keys and values of records in Confluent's wire format, as JSON
 avro_values      values of Avro schemas
 json_values      values of JSON Schemas
 protobuf_values  values of Protobuf schemas
-levels           the compatibility levels: which earlier versions a new schema is compared with, and in which direction
+levels           the compatibility levels: the earlier versions that a new schema is compared with, and the direction
 records          the keys and values of the topic `_schemas`
 state            subjects, versions, ids, levels and modes; changes only when records are replayed
 facts            parses and compares schemas for decisions, either immediately or in threads

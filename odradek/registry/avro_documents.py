@@ -1,6 +1,6 @@
-"""Reads Avro schemas as JSON documents and inlines the types that a schema references.
+"""Reads Avro schemas as JSON documents, and inlines the types that a schema references.
 
-This module uses no library, so that Spark can use the schemas of a registry without `odradek[registry]`.
+This module uses no library, so that Spark can use a registry's schemas without `odradek[registry]`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RECORDS: Final = ("record", "error")
 
 
 def loaded(text: str) -> Json:
-    """Parses the text of a schema. Raises ValueError if it is not JSON."""
+    """Parses a schema's text. Raises ValueError if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -27,21 +27,21 @@ def loaded(text: str) -> Json:
 
 
 def qualified(name: str, space: str) -> str:
-    """Returns the full name of a type that is named inside the namespace `space`. An empty `space` means no
+    """Returns the full name of a type that is referred to inside the namespace `space`. An empty `space` means no
     namespace."""
     return name if "." in name or not space else f"{space}.{name}"
 
 
 def full_name_of(schema: Json, space: str) -> str:
-    """Returns the full name of a type that is defined inside the namespace `space`. The namespace "" of a definition
-    means no namespace, and a definition without the property is in `space`."""
+    """Returns the full name of a type defined inside the namespace `space`. In a definition, the namespace "" means no
+    namespace, and a definition without a namespace property is in `space`."""
     namespace = schema.get("namespace")
     return qualified(schema["name"], space if namespace is None else namespace)
 
 
 def self_contained(text: str, references: Iterable[str]) -> Json:
-    """Returns a schema as a document that needs no references. Where the document first uses a type that a reference
-    defines, it contains the definition of the type.
+    """Returns a schema as a document that needs no references. Where the document first uses a type defined by a
+    reference, it contains the type's definition.
 
     references  the texts of the schemas that the schema uses, directly or indirectly
 
@@ -54,7 +54,7 @@ def self_contained(text: str, references: Iterable[str]) -> Json:
 
 
 def _collect(schema: Json, space: str, definitions: dict[str, tuple[Json, str]]) -> None:
-    """Adds the named types that a schema defines, each with the namespace that encloses its definition."""
+    """Adds the named types that a schema defines, each with the namespace enclosing its definition."""
     if isinstance(schema, list):
         for branch in schema:
             _collect(branch, space, definitions)
@@ -72,8 +72,7 @@ def _collect(schema: Json, space: str, definitions: dict[str, tuple[Json, str]])
 
 
 class _Inlining:
-    """Copies a document. Writes out a definition where its type is first used, and only the name of the type
-    afterwards."""
+    """Copies a document. Writes out a definition where its type is first used, and only the type's name afterwards."""
 
     def __init__(self, definitions: Mapping[str, tuple[Json, str]]) -> None:
         self._definitions = definitions

@@ -1,9 +1,9 @@
 """Avro schemas: canonical text and compatibility checks. Two schemas are compatible if data written with one can be
 read with the other.
 
-Apache's `avro` parses and compares the schemas. The canonical text is that of Avro's Java library, which Confluent's
-registry stores: JSON without white space, in which the properties of a type have a fixed order and a named type is
-written out only once.
+Apache's `avro` parses and compares the schemas. The canonical text is the one that Avro's Java library produces and
+Confluent's registry stores: JSON without white space, in which a type's properties have a fixed order and a named type
+is written out only once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.registry.avro_documents import NAMED, PRIMITIVES, full_name_of, loa
 from odradek.registry.errors import invalid_schema
 from odradek.registry.schemas import Incompatibility, Json, Reference
 
-# The properties of each type, in the order of the canonical text. All other properties follow in their original order.
+# Each type's properties, in the order of the canonical text. All other properties follow in their original order.
 OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "record": ("type", "name", "namespace", "doc", "fields", "aliases"),
     "error": ("type", "name", "namespace", "doc", "fields", "aliases"),
@@ -32,7 +32,7 @@ OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "field": ("name", "type", "doc", "default", "order", "aliases"),
 }
 WHOLE_NUMBERS: Final = {"int": 31, "long": 63}  # number of bits without the sign
-MAX_FIELDS: Final = 10_000  # fields of one record; the library compares each name with all other names
+MAX_FIELDS: Final = 10_000  # maximum per record, because the library compares each field name with all others
 
 
 class AvroSchema:
@@ -61,8 +61,8 @@ class AvroSchema:
 
 
 class _WriterFields:
-    """A writer's record that stores an index of its fields by name. The library's own property rebuilds the index on
-    each access."""
+    """A writer's record that stores an index of its fields, keyed by name. The library's own property rebuilds the
+    index on every access."""
 
     def __init__(self, record: Any) -> None:
         self._record = record
@@ -73,15 +73,15 @@ class _WriterFields:
 
 
 class _AvroComparison(avro.compatibility.ReaderWriterCompatibilityChecker):
-    """Compares two schemas in time that grows only with their size.
+    """Compares two schemas in time proportional to their size.
 
-    The library stores the pairs that it has compared, but the hashes of the pairs collide: `id(a) ^ id(b)` is 0 for
-    each pair of a schema with itself. With 2,000 fields, a comparison took 20 s.
+    The library stores the pairs that it has compared, but the pairs' hashes collide: `id(a) ^ id(b)` is 0 for every
+    pair of a schema with itself. With 2,000 fields, a comparison took 20 s.
     """
 
     def __init__(self) -> None:
         self._results: dict[tuple[int, int], Any] = {}
-        self._kept: list[_WriterFields] = []  # keeps these objects alive, so that no other object gets the same id
+        self._kept: list[_WriterFields] = []  # keeps these objects alive so that no other object gets the same id
 
     def get_compatibility(
         self, reader: Any, writer: Any, reference_token: str = "/", location: list[str] | None = None
@@ -117,8 +117,8 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> AvroSchema:
 
 
 def _check_sizes(document: Json) -> None:
-    """Raises ValueError if a record has too many fields. The library takes 9 s for 28,000 fields, which still fit into
-    a schema of the maximum size."""
+    """Raises ValueError if a record has too many fields. A schema of the maximum size can have 28,000 fields, for which
+    the library takes 9 s."""
     waiting = [document]
     while waiting:
         each = waiting.pop()
@@ -136,9 +136,9 @@ def _dumped(document: Json) -> str:
 
 
 class _Canonical:
-    """Rewrites the JSON of one schema in canonical form.
+    """Rewrites one schema's JSON in canonical form.
 
-    known      full names of types that references define, which are not written out
+    known      full names of types defined by references, which are not written out
     is_sorted  whether to sort properties that have no meaning for Avro as well
     """
 
@@ -211,15 +211,15 @@ class _Canonical:
 
 
 def _shortened(full_name: str, space: str) -> str:
-    """Returns a type name as it is written inside a namespace. A type with the name of a primitive type keeps its
+    """Returns a type name as written inside a namespace. A type with the name of a primitive type keeps its
     namespace."""
     own_space, _, name = full_name.rpartition(".")
     return name if own_space == space and name not in PRIMITIVES else full_name
 
 
 def _check_defaults(schema: Any, checked: set[int]) -> None:
-    """Raises ValueError if the default of a field is not a value of the field's type. Confluent's registry also refuses
-    such defaults in new schemas."""
+    """Raises ValueError if a field's default is not a value of the field's type. Confluent's registry also rejects new
+    schemas with such defaults."""
     if id(schema) in checked:
         return
     checked.add(id(schema))
@@ -240,7 +240,7 @@ def _check_defaults(schema: Any, checked: set[int]) -> None:
 
 
 def _is_value(value: Json, schema: Any) -> bool:
-    """Returns whether a JSON value is a valid default of this type. A union accepts a value of any of its branches, as
+    """Returns whether a JSON value is a valid default for this type. A union accepts a value of any of its branches, as
     in Avro 1.12."""
     kind = schema.type
     if kind == "null":

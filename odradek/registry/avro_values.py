@@ -1,7 +1,7 @@
 """Converts values of Avro schemas to human-readable JSON, and back.
 
-A value of a union is shown without the name of its branch. Dates, times, timestamps and decimals are shown as text.
-Bytes are shown as in Avro's JSON: each byte becomes the character with that code.
+A union's value is shown without the name of its branch. Dates, times, timestamps and decimals are shown as text. Bytes
+are shown as in Avro's JSON: each byte becomes the character with that code.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 BITS: Final = {"int": 32, "long": 64}
-MAX_DIGITS: Final = 10_000  # maximum number of digits of a decimal; converting a longer decimal would take seconds
+MAX_DIGITS: Final = 10_000  # maximum number of digits in a decimal; converting a longer one would take seconds
 NOT_A_NUMBER: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-# Errors that Avro's library raises for bytes that are not a value of the schema.
+# Errors that the Avro library raises for bytes that are not a value of the schema.
 BAD_BYTES: Final = (avro.errors.AvroException, ArithmeticError, ValueError, TypeError, LookupError, struct.error)
 
 
 class _TextDecoder(avro.io.BinaryDecoder):
-    """Reads dates and times as text. Dates and times after the year 9999, for which the library would fail, are
+    """Reads dates and times as text. Dates and times after the year 9999, which the library cannot convert, are
     returned as the stored numbers."""
 
     def read_date_from_int(self) -> Any:
@@ -107,10 +107,10 @@ def decode(payload: bytes, schema: AvroSchema, budget: DecodingBudget) -> str:
 
 
 def encode(value: Json, schema: AvroSchema) -> bytes:
-    """Returns the bytes of a JSON value. Raises DoesNotFitSchema, whose message names the field.
+    """Returns the bytes of a JSON value. Raises DoesNotFitSchema with a message that names the field.
 
-    A value of a union may name its branch, as in Avro's JSON: {"string": "x"}. Otherwise the first branch that the
-    value fits is used.
+    A union's value can name its branch, as in Avro's JSON: {"string": "x"}. Otherwise, the first branch that the value
+    fits is used.
     """
     if _is_raw(schema.parsed):
         return _bytes(value, "")
@@ -120,8 +120,8 @@ def encode(value: Json, schema: AvroSchema) -> bytes:
 
 
 def _is_raw(schema: Any) -> bool:
-    """Returns whether a value is written as plain bytes, without its length. Confluent's serializers write it in this
-    way if the complete schema is "bytes"."""
+    """Returns whether a value is written as plain bytes, without its length. Confluent's serializers do this if the
+    complete schema is "bytes"."""
     return bool(schema.type == "bytes") and schema.get_prop("logicalType") is None
 
 
@@ -249,7 +249,7 @@ def _expected_type(schema: Any) -> str:
 
 
 def _number(value: Json, logical: str | None) -> Json:
-    """Converts the text form of a logical type to the number that is stored. Returns any other value unchanged."""
+    """Converts a logical type's text form to the number that is stored. Returns any other value unchanged."""
     if not isinstance(value, str):
         return value
     try:

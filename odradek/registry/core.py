@@ -1,7 +1,7 @@
-"""Decides requests to the registry. A decision reads the state, and returns the response and the records to write.
+"""Decides requests to the registry. A decision reads the state and returns the response and the records to write.
 
-The caller writes the records to the topic `_schemas` and passes each one to `RegistryState.replay`. Between a decision
-and its replay, no other request that writes may be decided.
+The caller writes the records to the topic `_schemas` and passes each one to `RegistryState.replay`. No other writing
+request may be decided between a decision and its replay.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ LATEST: Final = "latest"
 VersionName = int | Literal["latest"]
 DEFAULT_MODE: Final = "READWRITE"
 LAST_NUMBER: Final = 2**31 - 1
-# Limit on the size of a schema. A larger schema would not fit into a record of `_schemas` with the default
-# max.message.bytes.
+# Maximum size of a schema. A larger schema would not fit into a `_schemas` record with the default max.message.bytes.
 MAX_SCHEMA_BYTES: Final = 1_000_000
 MAX_REFERENCES: Final = 1_000  # maximum number, including indirect references
-MAX_REFERENCE_DEPTH: Final = 100  # a reference of a reference has depth 2
+MAX_REFERENCE_DEPTH: Final = 100  # a reference within a reference has depth 2
 MAX_REFERENCED_BYTES: Final = 4_000_000  # maximum total size of the referenced schemas
 
 
@@ -43,7 +42,7 @@ class Registration:
 class Registry:
     """Decides the outcome of each request.
 
-    level  the compatibility level that applies unless requests have set one for the subject or for all subjects
+    level  the compatibility level that applies unless requests have set one for the subject or all subjects
     facts  parses and compares schemas. A decision raises NotGathered if a fact is not available yet
     """
 
@@ -52,14 +51,14 @@ class Registry:
     facts: Facts = field(default_factory=ParsedImmediately)
 
     def using(self, facts: Facts) -> Registry:
-        """Returns a registry with the same state that uses other facts for its decisions."""
+        """Returns a registry with the same state that uses different facts for its decisions."""
         return replace(self, facts=facts)
 
     # Schemas.
 
     def register(self, subject: str, registration: Registration) -> tuple[int, list[RegistryRecord]]:
-        """Registers a schema. Returns the schema's id and the records to write. The list of records is empty if the
-        subject already has this schema. Raises RegistryError if the registry refuses the schema."""
+        """Registers a schema. Returns the schema's id and the records to write. There are no records if the subject
+        already has this schema. Raises RegistryError if the registry rejects the schema."""
         mode = self.mode_of(subject)
         if mode in ("READONLY", "READONLY_OVERRIDE"):
             raise errors.not_permitted(f"Subject {subject} is in read-only mode")
@@ -194,7 +193,7 @@ class Registry:
         return [LevelRecord(subject, level.upper())]
 
     def remove_level(self, subject: str | None) -> tuple[str, list[RegistryRecord]]:
-        """Removes the level of a subject, or the level of all other subjects if `subject` is None. Returns the removed
+        """Removes a subject's level, or the level for all other subjects if `subject` is None. Returns the removed
         level."""
         self._require_writable(subject)
         level = self.state.levels.get(subject)
@@ -205,8 +204,8 @@ class Registry:
         return level, [LevelRecord(subject, None)]
 
     def test(self, subject: str, text: SchemaText, number: VersionName | None, *, normalize: bool = False) -> list[str]:
-        """Compares a schema with one version. If `number` is None, compares it with the versions that a registration
-        would use. Returns the incompatibilities."""
+        """Compares a schema with one version, or, if `number` is None, with the versions that a registration would use.
+        Returns the incompatibilities."""
         versions = self.state.versions(subject)
         if number is not None:
             versions = versions[-1:] if number == LATEST else [self.version(subject, number)]
@@ -234,7 +233,7 @@ class Registry:
         return mode, [ModeRecord(subject, None)]
 
     def _canonical(self, text: SchemaText, *, normalize: bool) -> tuple[SchemaText, SchemaSource]:
-        """Returns the schema both in the form in which it is stored and in the form in which it was sent."""
+        """Returns the schema both as it is stored and as it was sent."""
         size = len(text.text.encode())
         if size > MAX_SCHEMA_BYTES:
             raise errors.invalid_schema(f"it has {size} bytes, but at most {MAX_SCHEMA_BYTES} are allowed")
@@ -262,8 +261,8 @@ class Registry:
             ) from None
 
     def _resolved(self, text: SchemaText) -> tuple[tuple[Reference, str], ...]:
-        """Returns all schemas that a schema refers to, directly or indirectly. A schema comes after the schemas that it
-        refers to."""
+        """Returns all schemas that a schema refers to, directly or indirectly. Each schema comes after the schemas that
+        it refers to."""
         found: dict[str, tuple[Reference, str]] = {}
         waiting: list[tuple[Reference, int, bool]] = [(each, 1, False) for each in reversed(text.references)]
         size = 0

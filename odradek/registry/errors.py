@@ -1,4 +1,4 @@
-"""The errors of the registry's HTTP interface, with the codes and texts that Confluent documents."""
+"""The errors of the registry's HTTP interface, with the codes and texts documented by Confluent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 
 
 class RegistryError(Exception):
-    """Raised if the registry refuses a request. `code` begins with the HTTP status: 40401 is sent with status 404."""
+    """Raised if the registry rejects a request. `code` begins with the HTTP status: 40401 is sent with status 404."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

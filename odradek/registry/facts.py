@@ -1,10 +1,10 @@
-"""Facts about schemas that decisions need and that take long to compute: parsed schemas, and the results of
+"""Facts about schemas that decisions need and that take a long time to compute: parsed schemas, and the results of
 comparisons.
 
 A decision requests facts from its `Facts`. `ParsedImmediately` computes them while the decision waits. `GatheredFacts`
 computes nothing: if a fact is missing, it raises NotGathered, which describes the necessary work. The caller does this
-work in a thread and then decides again. A decision therefore takes little time, however large its schemas are, and no
-lock is held while a schema is parsed.
+work in a thread and then tries to decide again. A decision therefore takes little time, however large its schemas are,
+and no lock is held while a schema is being parsed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, Final, Protocol, cast
 from odradek.registry.schemas import ParsedSchema, Reference, SchemaText, parse
 
 MAX_CACHED_SCHEMAS: Final = 1_000  # maximum number of parsed schemas in the cache
-MAX_PARSED_BYTES: Final = 8 << 20  # maximum total size of the texts of these schemas and of their references
+MAX_PARSED_BYTES: Final = 8 << 20  # maximum total size of the texts of these schemas and their references
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """A schema with all schemas that it refers to, directly or indirectly. In `references`, a schema comes after the
+    """A schema with all schemas that it refers to, directly or indirectly. In `references`, each schema comes after the
     schemas that it refers to."""
 
     text: SchemaText
@@ -36,17 +36,17 @@ class SchemaSource:
 
 class Facts(Protocol):
     def parsed(self, source: SchemaSource) -> ParsedSchema:
-        """Returns the parsed schema. Raises RegistryError if the schema is invalid, or NotGathered if it has not been
-        parsed yet."""
+        """Returns the parsed schema. Raises RegistryError if the schema is invalid, or NotGathered if it has not yet
+        been parsed."""
 
     def differences(self, reader: SchemaSource, writer: SchemaSource) -> list[str]:
-        """Returns the reasons why the reader's schema cannot read data of the writer's schema, which has the same type.
-        Raises NotGathered if the schemas have not been compared yet."""
+        """Returns the reasons that the reader's schema cannot read data written with the writer's schema, which has the
+        same type. Raises NotGathered if the schemas have not yet been compared."""
 
 
 @dataclass(slots=True)
 class ParsedSchemas:
-    """Parses schemas and caches the most recently used schemas. Thread-safe."""
+    """Parses schemas and caches the most recently used ones. Thread-safe."""
 
     _parsed: OrderedDict[SchemaSource, ParsedSchema] = field(default_factory=OrderedDict)
     _bytes: int = 0

@@ -1,10 +1,10 @@
 """JSON Schemas: canonical text and compatibility checks. Two schemas are compatible if documents that are valid under
 one are valid under the other.
 
-Confluent documents the rules for the evolution of JSON Schemas. A property may be added to a closed content model if
-the property is optional or has a default. A property may be removed from an open content model. A keyword that the
-rules do not cover may be removed. A schema that adds or changes such a keyword is incompatible, because this module
-cannot determine which documents it refuses.
+Confluent documents the rules for JSON Schema evolution. A property may be added to a closed content model if the
+property is optional or has a default. A property may be removed from an open content model. A keyword that the rules do
+not cover may be removed. A schema that adds or changes such a keyword is incompatible, because this module cannot
+determine which documents the schema rejects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.registry.errors import invalid_schema
 from odradek.registry.schemas import Incompatibility, Json, Reference
 
 ANY_TYPE: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-# Keywords that restrict values of only one type. A schema that has one of them but no `type` is treated as having that
+# Keywords that restrict values of a single type. A schema that has one of them but no `type` is treated as having that
 # type.
 KEYWORDS_OF_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "object": frozenset(
@@ -42,7 +42,7 @@ NOT_COVERED: Final = (
     *("if", "then", "else", "$dynamicRef", "$recursiveRef"),
 )
 SUMS: Final = ("anyOf", "oneOf")
-# Maximum number of pairs of subschemas to compare, so that one request cannot occupy a thread for long.
+# Maximum number of subschema pairs to compare, so that one request cannot occupy a thread for long.
 MAX_COMPARISONS: Final = 100_000
 
 
@@ -53,7 +53,7 @@ class JsonSchema:
         """Creates a schema.
 
         document   the schema
-        documents  the schemas that references name, by URI
+        documents  the schemas that references name, keyed by URI
         """
         self.document = document
         self.documents = documents
@@ -106,7 +106,7 @@ def _check_references(schema: JsonSchema) -> None:
 
 
 class _Place:
-    """A subschema, and the base URI of its relative references."""
+    """A subschema and the base URI for its relative references."""
 
     __slots__ = ("base", "schema")
 
@@ -137,7 +137,7 @@ class _Resolver:
                 waiting.extend((each, base) for each in part)
 
     def target(self, reference: str, base: str) -> _Place:
-        """Returns the schema to which a reference leads. Raises ValueError if it does not exist."""
+        """Returns the schema that a reference points to. Raises ValueError if it does not exist."""
         uri = urljoin(base, reference) if not reference.startswith("#") else base.partition("#")[0] + reference
         if uri in self._documents:
             return _Place(self._documents[uri], uri)
@@ -175,12 +175,12 @@ def _without_fragment(uri: str) -> str:
 
 
 class _Comparison:
-    """Finds the reasons why documents of a writer's schema may be invalid under a reader's schema."""
+    """Finds the reasons that documents written with the writer's schema may be invalid under the reader's schema."""
 
     def __init__(self, writers: _Resolver, readers: _Resolver) -> None:
         self._writers = writers
         self._readers = readers
-        self._running: set[tuple[int, int]] = set()  # pairs whose comparison is in progress
+        self._running: set[tuple[int, int]] = set()  # pairs being compared
         self._left = MAX_COMPARISONS
 
     def of(self, writer: _Place, reader: _Place, path: str) -> Iterator[Incompatibility]:
@@ -366,7 +366,7 @@ def _has_reference(schema: Json) -> bool:
 
 
 def _alternatives(place: _Place) -> Iterator[_Place]:
-    """Yields the schemas of anyOf or oneOf, each combined with the other keywords. If the schema lists several types
+    """Yields the schemas in anyOf or oneOf, each combined with the other keywords. If the schema lists several types
     instead, yields one schema per type."""
     schema = place.schema
     for keyword in SUMS:
@@ -398,7 +398,7 @@ def _types(schema: Json) -> frozenset[str]:
 
 
 def _types_of_values(schema: Json) -> frozenset[str]:
-    """Returns the types that `enum` or `const` allow."""
+    """Returns the types of the values that `enum` or `const` allows."""
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if values is None:
         return ANY_TYPE
@@ -473,14 +473,14 @@ def _has_default(schema: Json) -> bool:
 def _unnamed(schema: Json) -> list[Json]:
     """Returns the schemas that may apply to a property that `properties` does not name.
 
-    This function does not determine which of the patterns match a name. Instead, a value has to fit the schemas of all
-    patterns. More schemas than necessary are refused as a result, but no pattern of a client is ever executed.
+    This function does not determine which patterns match a name. Instead, a value has to satisfy the schemas for all
+    patterns. More schemas than necessary are rejected as a result, but a client's pattern is never executed.
     """
     return [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties", True)]
 
 
 def _items(schema: Json) -> tuple[list[Json], Json]:
-    """Returns the schemas of the first items, and the schema of all other items."""
+    """Returns the schemas for the first items, and the schema for all other items."""
     if "prefixItems" in schema:
         return schema["prefixItems"], schema.get("items", True)
     if isinstance(schema.get("items"), list):

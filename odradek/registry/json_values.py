@@ -19,10 +19,10 @@ ON_ONE_LINE: Final = str.maketrans("\r\n", "  ")  # line breaks in JSON occur be
 
 
 def decode(payload: bytes, _schema: JsonSchema, budget: DecodingBudget) -> str:
-    """Returns the JSON text of the payload, unchanged except that it is on one line. Raises DoesNotFitSchema or
+    """Returns the payload's JSON text, unchanged except that it is on one line. Raises DoesNotFitSchema or
     TooMuchToDecode.
 
-    The value is not validated against the schema. By default, Confluent's deserializers do not validate values either.
+    The value is not validated against the schema. Confluent's deserializers do not validate values by default either.
     """
     try:
         text = payload.decode(json.detect_encoding(payload))
@@ -38,7 +38,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def encode(value: Json, schema: JsonSchema) -> bytes:
-    """Returns the bytes of a value. Raises DoesNotFitSchema, whose message gives the place in the value."""
+    """Returns the bytes of a value. Raises DoesNotFitSchema with a message that gives the place in the value."""
     kind = jsonschema.validators.validator_for(schema.document, default=jsonschema.validators.Draft7Validator)
     # Because the validator has a registry of the referenced documents, it never fetches a `$ref` over the network.
     known: Registry[Json] = Registry().with_resources(

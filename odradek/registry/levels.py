@@ -1,8 +1,8 @@
 """The compatibility levels. A level determines which earlier versions a new schema is compared with, and which schema
 must be able to read the other's data.
 
-BACKWARD: the new schema can read data of the earlier schema. FORWARD: the earlier schema can read data of the new
-schema. FULL: each can read data of the other. A new schema is compared with the latest version or, if the level is
+BACKWARD: the new schema can read data written with the earlier schema. FORWARD: the earlier schema can read data
+written with the new schema. FULL: both. A new schema is compared with the latest version or, if the level is
 TRANSITIVE, with all versions.
 """
 
@@ -39,8 +39,8 @@ def incompatibilities(
 ) -> tuple[T, list[str]] | None:
     """Compares a new schema with earlier versions, latest first, and stops at the first incompatible version.
 
-    earlier      the versions of the subject, oldest first
-    differences  called with a reader's and a writer's schema; returns the reasons why the reader cannot read the
+    earlier      the subject's versions, oldest first
+    differences  called with a reader's and a writer's schema; returns the reasons that the reader cannot read the
                  writer's data
 
     Returns the earlier schema and the differences, or None if the new schema is compatible.

@@ -23,7 +23,7 @@ from odradek.registry.protobuf_text import descriptor_of, text_of
 from odradek.registry.schemas import Incompatibility, Reference
 
 Types = FieldDescriptor
-# Groups of types with the same encoding. A field may change from one type to another of its group, because a reader can
+# Groups of types with the same encoding. A field may change from one type to another in its group, because a reader can
 # decode the values of all of them.
 SAME_BYTES: Final[Sequence[frozenset[int]]] = (
     frozenset(
@@ -82,7 +82,7 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> ProtobufSch
 
 
 def _read(text: str, name: str) -> pb.FileDescriptorProto:
-    """Parses a `.proto` text or a FileDescriptorProto in base64."""
+    """Parses `.proto` text or a FileDescriptorProto in base64."""
     if not text.strip():
         raise ValueError("an empty schema")
     try:
@@ -103,7 +103,7 @@ def _add(pool: descriptor_pool.DescriptorPool, proto: pb.FileDescriptorProto, na
 
 def _add_well_known(pool: descriptor_pool.DescriptorPool, name: str) -> None:
     """Adds a file that is part of Protobuf, such as google/protobuf/timestamp.proto. Raises ValueError if the import is
-    neither such a file nor a reference."""
+    neither a file of this kind nor a reference."""
     try:
         pool.FindFileByName(name)
         return
@@ -132,7 +132,7 @@ def _well_known(name: str) -> FileDescriptor:
 
 
 def _resolvable(proto: pb.FileDescriptorProto) -> pb.FileDescriptorProto:
-    """Returns a copy without the options whose definitions are missing, because the pool would refuse such options."""
+    """Returns a copy without the options whose definitions are missing, because the pool would reject them."""
     copy = pb.FileDescriptorProto()
     copy.CopyFrom(proto)
     copy.options.ClearField("uninterpreted_option")
@@ -196,7 +196,7 @@ def _messages(messages: Mapping[str, Descriptor]) -> Iterator[Descriptor]:
 
 
 def _relative(message: Descriptor) -> str:
-    """Returns the name without the package, because the package may change."""
+    """Returns the name without the package, because a schema's package may change."""
     package = message.file.package
     return message.full_name[len(package) + 1 :] if package else message.full_name
 

@@ -1,4 +1,4 @@
-"""Converts values of Protobuf schemas to and from JSON in Protobuf's own format, with field names as in the schema."""
+"""Converts values of Protobuf schemas to and from Protobuf's own JSON format, with field names as in the schema."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from odradek.registry.protobuf_schemas import ProtobufSchema
 from odradek.registry.schemas import Json
 from odradek.registry.values import DecodingBudget, DoesNotFitSchema, NotInWireFormat, json_text
 
-FIRST_MESSAGE: Final = b"\0"  # encodes the list of indexes [0], which selects the first message
+FIRST_MESSAGE: Final = b"\0"  # the encoding of the index list [0], which selects the first message
 MAX_INDEXES: Final = 100  # Protobuf's limit on the nesting of messages
 MAX_VARINT_BYTES: Final = 5  # maximum size of a varint in bytes
 ANY: Final = "google.protobuf.Any"  # contains another message in encoded form
-# Errors that Protobuf's library raises for values that have no JSON form, and for JSON that is not a message.
+# Errors that the Protobuf library raises for values that have no JSON form, and for JSON that is not a message.
 REFUSALS: Final = (json_format.Error, ArithmeticError, ValueError, TypeError, LookupError, AttributeError)
 
 
@@ -40,8 +40,8 @@ def decode(payload: bytes, schema: ProtobufSchema, budget: DecodingBudget) -> st
 
 
 def _take_values(message: Message, pool: DescriptorPool, budget: DecodingBudget) -> None:
-    """Deducts from the budget the values that the JSON will contain, before the JSON is created. Counts every field of
-    each message, because the JSON also contains fields with default values, and the elements of lists and maps. Raises
+    """Deducts the values that the JSON will contain from the budget, before the JSON is created. Counts the elements of
+    lists and maps, and every field of each message, because the JSON also contains fields with default values. Raises
     TooMuchToDecode."""
     waiting = [message]
     while waiting:
@@ -62,8 +62,8 @@ def _take_values(message: Message, pool: DescriptorPool, budget: DecodingBudget)
 
 
 def _in_any(message: Any, pool: DescriptorPool) -> list[Message]:
-    """Returns a list with the message inside an Any. The list is empty if the type is not in the schema, because the
-    message cannot be shown without its type."""
+    """Returns a list that contains the message inside an Any, or an empty list if the message's type is not in the
+    schema, because the message cannot be shown without it."""
     try:
         inner = message_factory.GetMessageClass(pool.FindMessageTypeByName(message.type_url.rpartition("/")[2]))()
         inner.ParseFromString(message.value)

@@ -1,7 +1,7 @@
 """The keys and values of the topic `_schemas`, in the format of Confluent's registry.
 
-Keys and values are JSON. A record without a value removes the item that its key names; Karapace writes an empty value
-instead. Unknown fields are ignored, so the registry can read a topic that another registry has written.
+Keys and values are JSON. A record without a value removes the item named by its key; Karapace writes an empty value
+instead. Unknown fields are ignored, so that the registry can read a topic written by another registry.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class SubjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SubjectCleared:
-    """Removes the subject, after all its versions have been deleted."""
+    """Removes the subject after all its versions have been deleted."""
 
     subject: str
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRecord:
-    """The compatibility level of a subject, or of all other subjects if `subject` is None. A level of None removes the
+    """A subject's compatibility level, or that of all other subjects if `subject` is None. A level of None removes the
     setting."""
 
     subject: str | None
@@ -53,7 +53,7 @@ class LevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class ModeRecord:
-    """The mode of a subject, or of all other subjects if `subject` is None. A mode of None removes the setting."""
+    """A subject's mode, or that of all other subjects if `subject` is None. A mode of None removes the setting."""
 
     subject: str | None
     mode: str | None
@@ -106,7 +106,8 @@ def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
 
 
 def _require_unicode(text: bytes, parsed: Json) -> None:
-    """Raises ValueError if a string contains half a surrogate pair, because no response could contain the string."""
+    """Raises ValueError if a string contains half of a surrogate pair, because no response could contain such a
+    string."""
     if rb"\u" not in text:
         return
     try:

@@ -59,7 +59,7 @@ class SchemaText:
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """A reason why the reader's schema cannot read data that was written with the writer's schema."""
+    """A reason that the reader's schema cannot read data written with the writer's schema."""
 
     kind: str  # for example READER_FIELD_MISSING_DEFAULT_VALUE
     description: str
@@ -76,21 +76,21 @@ class ParsedSchema(Protocol):
     def canonical(self) -> str: ...
 
     def normalized(self) -> str:
-        """Returns the text without meaningless differences, such as the order of properties."""
+        """Returns the text in a form that leaves out meaningless differences, such as the order of properties."""
 
     def cannot_read(self, writer: Any) -> list[Incompatibility]:
-        """Returns the reasons why this schema, as the reader's, cannot read the data of a writer's schema of the same
-        type."""
+        """Returns the reasons that this schema, as the reader's, cannot read data written with a writer's schema of the
+        same type."""
 
 
 Parse = Callable[[str, Sequence[tuple[Reference, str]]], ParsedSchema]
 
 
 def parse(schema_type: str, text: str, references: Sequence[tuple[Reference, str]] = ()) -> ParsedSchema:
-    """Parses a schema. `references` contains all schemas that it refers to, directly or indirectly, with their texts. A
-    schema comes after the schemas that it refers to.
+    """Parses a schema. `references` contains all schemas that it refers to, directly or indirectly, with their texts.
+    Each schema comes after the schemas that it refers to.
 
-    Raises RegistryError if the type is unknown or not installed, or if the schema is invalid.
+    Raises RegistryError if the type is unknown or not installed, or the schema is invalid.
     """
     module = MODULES.get(schema_type)
     if module is None:

@@ -1,7 +1,7 @@
 """The subjects, versions, ids, levels and modes of a registry. Only `replay` changes them.
 
 A soft-deleted version keeps its number: responses omit the version unless the request includes deleted versions, and
-the next version of the subject gets a higher number. Equal schemas share one id, even in different subjects.
+the subject's next version gets a higher number. Equal schemas share one id, even in different subjects.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Version:
 @dataclass(slots=True)
 class RegistryState:
     subjects: dict[str, dict[int, Version]] = field(default_factory=dict)  # versions in ascending order
-    texts: dict[int, SchemaText] = field(default_factory=dict)  # by id
+    texts: dict[int, SchemaText] = field(default_factory=dict)  # keyed by id
     ids: dict[SchemaText, int] = field(default_factory=dict)
-    places: dict[int, dict[Place, None]] = field(default_factory=dict)  # by id
-    referenced: dict[Place, dict[Place, None]] = field(default_factory=dict)  # by version: versions that refer to it
-    levels: dict[str | None, str] = field(default_factory=dict)  # by subject; None means all other subjects
+    places: dict[int, dict[Place, None]] = field(default_factory=dict)  # keyed by id
+    referenced: dict[Place, dict[Place, None]] = field(default_factory=dict)  # the versions that refer to each version
+    levels: dict[str | None, str] = field(default_factory=dict)  # keyed by subject; None stands for all other subjects
     modes: dict[str | None, str] = field(default_factory=dict)
     last_id: int = 0
 
@@ -59,7 +59,7 @@ class RegistryState:
             _set(self.modes, record.subject, record.mode)
 
     def versions(self, subject: str, *, with_deleted: bool = False) -> list[Version]:
-        """Returns the versions of a subject in ascending order. The list is empty if the subject does not exist."""
+        """Returns a subject's versions in ascending order. The list is empty if the subject does not exist."""
         found = self.subjects.get(subject, {})
         return [version for version in found.values() if with_deleted or not version.is_deleted]
 

@@ -1,8 +1,7 @@
 """Converts keys and values between Confluent's wire format, which names a schema, and JSON.
 
 The bytes begin with a zero byte and the id of the schema. For Protobuf, the id is followed by indexes that select a
-message in the schema's file. Each schema type has a separate module, which is imported with the first value of that
-type.
+message in the schema's file. Each schema type has its own module, which is imported with the first value of that type.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class TooMuchToDecode(SchemaValueError):
 
 class NotInWireFormat(SchemaValueError):
     """The bytes do not begin with a zero byte and a schema id, so they were not written by a serializer that uses a
-    registry."""
+    schema registry."""
 
 
 class DoesNotFitSchema(SchemaValueError):
@@ -46,10 +45,10 @@ class DoesNotFitSchema(SchemaValueError):
 
 @dataclass(slots=True)
 class DecodingBudget:
-    """The work that decoding may still do. The number of bytes does not limit this work: in Avro, an array of a million
-    nulls takes a few bytes, and the name of a field, however long, is repeated with each value.
+    """The amount of work that decoding may still do. The number of bytes does not limit it: in Avro, an array of a
+    million nulls takes up only a few bytes, and the JSON repeats a field's name, however long, with each value.
 
-    values      how many more values may be read: numbers, texts, arrays, records and so on, including nested ones
+    values      how many more values may be read, such as numbers, texts, arrays and records, including nested ones
     characters  how many more characters the JSON may have
     """
 
@@ -70,7 +69,7 @@ class DecodingBudget:
 
 
 def schema_id_of(content: bytes) -> int:
-    """Returns the id of the schema that a key or value was encoded with. Raises NotInWireFormat."""
+    """Returns the id of the schema with which a key or value was encoded. Raises NotInWireFormat."""
     if len(content) < HEADER.size:
         raise NotInWireFormat(f"it has {len(content)} bytes, but a schema id needs {HEADER.size}")
     magic, schema_id = HEADER.unpack_from(content)
@@ -85,7 +84,7 @@ def decode(content: bytes, schema_type: str, schema: ParsedSchema, budget: Decod
     """Decodes a key or value in wire format to JSON on one line. Numbers keep the form in which they were written.
     Raises SchemaValueError.
 
-    budget  limits the work and is reduced by it; None means no limit
+    budget  limits the work, which is deducted from it; None means no limit
     """
     schema_id_of(content)
     payload = content[HEADER.size :]
@@ -118,8 +117,8 @@ def encode(value: Json, schema_id: int, schema_type: str, schema: ParsedSchema) 
 
 
 def encode_text(text: bytes, schema_id: int, schema_type: str, schema: ParsedSchema) -> bytes:
-    """Returns the bytes of a JSON text in wire format. If the type of the schema is JSON, the bytes contain the text
-    itself, because a number such as 10.00, or a name that occurs twice, would not survive parsing.
+    """Returns the bytes of a JSON text in wire format. If the schema's type is JSON, the bytes contain the text itself,
+    because a number such as 10.00 or a name that occurs twice would not survive parsing.
 
     Raises DoesNotFitSchema, or ValueError if the text is not JSON.
     """

@@ -3,7 +3,7 @@
 No module of this package is imported unless a seed is given.
 
 plan         topics, records, groups, users and ACLs to create, as values
-tree         parses a seed in YAML or JSON into a tree with the line and the field of each node
+tree         parses a seed in YAML or JSON into a tree with each node's line and field
 document     turns the tree into a plan
 demo         the seed of `odradek seed --demo`
 short_forms  parses `--topic` and `KAFKA_CREATE_TOPICS`

@@ -1,8 +1,8 @@
-"""The seed of `odradek seed --demo`: four topics of a shop, with records in every format that the page can show.
+"""The seed for `odradek seed --demo`: a shop's four topics, with records in every format that the page can show.
 
 orders     JSON without a schema
-customers  Avro, compacted by the customer's number
-clicks     Protobuf, with a schema that refers to another schema
+customers  Avro, compacted by customer number
+clicks     Protobuf, with a schema that refers to another one
 audit      JSON Schema
 """
 

@@ -30,7 +30,7 @@ from odradek.seeds.tree import Node, read_json, read_value, read_yaml
 
 E = TypeVar("E", bound=Enum)
 
-PARTS: Final = ("key", "value")  # the parts of a record that may have a schema
+PARTS: Final = ("key", "value")  # the parts of a record that can have a schema
 INT_32: Final = 2**31 - 1
 INT_64: Final = 2**63 - 1
 RESOURCES: Final = {
@@ -40,12 +40,12 @@ RESOURCES: Final = {
     "delegation_token": ResourceType.DELEGATION_TOKEN,
     "user": ResourceType.USER,
 }
-# Values that only the filters of ACL requests can have.
+# Values that are valid only in the filters of ACL requests.
 ONLY_IN_FILTERS: Final = frozenset({"UNKNOWN", "ANY", "MATCH"})
 
 
 def parse_seed(text: str, file: str) -> SeedPlan:
-    """Parses a seed, as YAML if the name of the file ends in .yaml or .yml, and otherwise as JSON. Raises SeedError."""
+    """Parses a seed as YAML if the file name ends in .yaml or .yml, otherwise as JSON. Raises SeedError."""
     is_yaml = file.endswith((".yaml", ".yml"))
     return plan_of(read_yaml(text, Place(file)) if is_yaml else read_json(text, Place(file)))
 
@@ -53,7 +53,7 @@ def parse_seed(text: str, file: str) -> SeedPlan:
 def plan_of_field(value: object, name: str) -> SeedPlan:
     """Returns the plan of a seed in the field `name` of a JSON document. Raises SeedError.
 
-    value  the seed, either as an object or as text: JSON if its first character is {, otherwise YAML
+    value  the seed, either as an object or as text, which is JSON if its first character is {, otherwise YAML
     """
     root = Place(field=name)
     if not isinstance(value, str):
@@ -125,7 +125,7 @@ def _setting(node: Node) -> str:
 def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
     """Returns the record that a node describes.
 
-    subjects  the subjects of the schemas that encode the topic's keys and values, by "key" and "value"
+    subjects  the subjects of the schemas that encode the topic's keys and values, keyed by "key" and "value"
     """
     names = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
     fields = _fields(node, names)
@@ -142,8 +142,8 @@ def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
 
 
 def _content(fields: dict[str, Node], name: str, subject: str | None) -> bytes | JsonContent | None:
-    """Returns a key or a value as bytes: the bytes that base64 encodes, the UTF-8 of a string, or the JSON text of any
-    other value. If the topic has a schema for its keys or values, returns JSON that the broker will encode."""
+    """Returns a key or a value as bytes: decoded base64, a string in UTF-8, or the JSON text of any other value. If
+    the topic has a schema for its keys or values, returns JSON that the broker will encode."""
     plain, encoded = fields.get(name), fields.get(f"{name}_base64")
     if plain is not None and encoded is not None:
         raise encoded.place.error(f"a record has either {name} or {name}_base64, not both")

@@ -1,5 +1,4 @@
-"""The contents of a seed as values. Each value has a `place` in the seed. Error messages about the value begin with
-this place."""
+"""A seed's contents as values. Each value has a `place` in the seed, with which error messages about it begin."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ DEFAULT = -1  # in CreateTopics, means the broker's num.partitions or default.re
 
 
 class SeedError(Exception):
-    """The seed cannot be read or applied. The message addresses the author of the seed, and begins with the place of
-    the error."""
+    """The seed cannot be read or applied. The message addresses the seed's author and begins with the place of the
+    error."""
 
     def __init__(self, place: Place, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
@@ -24,11 +23,11 @@ class SeedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a value in a seed. It is shown as `SOURCE:LINE: FIELD`, without the parts that are unknown.
+    """A value's place in a seed. It is shown as `SOURCE:LINE: FIELD`, without any unknown parts.
 
-    source  the file, option or variable that the value comes from; empty for the field of a request
+    source  the file, option or variable that the value comes from; empty for a request's field
     line    counted from 1; 0 if the seed is not text
-    field   path of the field; empty for the whole document
+    field   path of the field; empty for the complete document
     """
 
     source: str = ""
@@ -57,8 +56,8 @@ class Place:
         return SeedError(self, reason)
 
     def rule_error(self, rule: str) -> SeedError:
-        """Returns an error that states a rule for the field. `rule_error("be true")` yields a sentence whose subject is
-        the field."""
+        """Returns an error that states a rule for the field. `rule_error("be true")` returns a sentence whose subject
+        is the field."""
         return self.error(f"{self.subject} must {rule}")
 
 
@@ -74,7 +73,7 @@ class SeedSchema:
 
 @dataclass(frozen=True, slots=True)
 class JsonContent:
-    """A key or a value that is encoded with the latest schema of a subject.
+    """A key or a value that is encoded with a subject's latest schema.
 
     text  the JSON of the key or value
     """
@@ -89,7 +88,7 @@ class SeedRecord:
     """A record to write.
 
     timestamp_ms  None for the time at which the broker starts
-    partition     None to choose it by the key or, if there is no key, round-robin
+    partition     None to choose it by the key, or round-robin if there is no key
     """
 
     key: bytes | JsonContent | None = None

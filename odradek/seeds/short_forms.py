@@ -1,4 +1,4 @@
-"""Parses topics in short form: the option `--topic`, and the variable `KAFKA_CREATE_TOPICS` of older images."""
+"""Parses topics in short form, from the option `--topic` and the variable `KAFKA_CREATE_TOPICS` of older images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic_of_option(text: str) -> SeedTopic:
 def topics_of_environment(environ: Mapping[str, str]) -> tuple[SeedTopic, ...]:
     """Parses NAME:PARTITIONS:REPLICAS[:CLEANUP_POLICY]. Several topics are separated by commas. Raises SeedError.
 
-    KAFKA_CREATE_TOPICS_SEPARATOR replaces the comma. Its value may be quoted as in bash, such as $'\\n'.
+    KAFKA_CREATE_TOPICS_SEPARATOR replaces the comma. Its value can be quoted as in bash, such as $'\\n'.
     """
     given = environ.get(VARIABLE, "")
     separator = environ.get(SEPARATOR_VARIABLE) or ","

@@ -1,4 +1,4 @@
-"""Parses a seed into a tree. Each node has the path of its field and, if the seed is text, its line.
+"""Parses a seed into a tree. Each node has its field's path and, if the seed is text, its line.
 
 JSON is parsed here, because Python's own parser does not report the lines of valid values. YAML requires PyYAML, which
 `odradek[yaml]` installs.
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_DEPTH: Final = 50
-# Maximum number of values to which the aliases of a document may expand. A kilobyte of aliases to aliases could
-# otherwise expand to billions of values.
+# Maximum number of values to which a document's aliases may expand. Otherwise, a kilobyte of aliases to aliases could
+# expand to billions of values.
 MAX_ALIASED: Final = 100_000
 SCALAR_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -33,7 +33,7 @@ class Node:
     value: str | int | float | bool | list[Node] | dict[str, Node] | None
 
     def plain(self) -> object:
-        """Returns the value without places, in the form that `json.loads` would return."""
+        """Returns the value without places, as `json.loads` would return it."""
         if isinstance(self.value, list):
             return [each.plain() for each in self.value]
         if isinstance(self.value, dict):
@@ -56,15 +56,15 @@ def read_value(value: object, place: Place, depth: int = MAX_DEPTH) -> Node:
 def read_json(text: str, root: Place) -> Node:
     """Parses JSON. Raises SeedError.
 
-    root  the place of the document
+    root  the document's place
     """
     return _Json(text, root).document()
 
 
 def read_yaml(text: str, root: Place) -> Node:
-    """Parses YAML. Raises SeedError if the text is invalid, or if PyYAML is not installed.
+    """Parses YAML. Raises SeedError if the text is invalid or PyYAML is not installed.
 
-    root  the place of the document
+    root  the document's place
     """
     try:
         import yaml  # installed by odradek[yaml]
@@ -187,8 +187,8 @@ class _Json:
 
 
 class _Yaml:
-    """Builds the tree from the events of the parser. PyYAML's own tree is not used: building it overflows the stack,
-    which ends the process, if a document contains many thousand nested lists. PyYAML's tree also lacks the lines of
+    """Builds the tree from the parser's events. PyYAML's own tree is not used, because building it overflows the stack
+    and kills the process if a document contains many thousands of nested lists. PyYAML's tree also lacks the lines of
     aliases."""
 
     def __init__(self, loader: yaml.SafeLoader, root: Place) -> None:
@@ -281,9 +281,9 @@ class _Yaml:
         return node
 
     def _copied(self, node: Node, place: Place, depth: int, alias: Place) -> Node:
-        """Returns a copy of an anchor's value, for the place of an alias. The values inside keep their lines.
+        """Returns a copy of an anchor's value for an alias. The values inside it keep their lines.
 
-        alias  the place of the alias, which errors name
+        alias  the alias's place, which errors name
         """
         self._left -= 1
         if self._left < 0:
