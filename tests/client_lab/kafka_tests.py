@@ -48,7 +48,7 @@ COORDINATES = (
     "org.hamcrest:hamcrest:3.0",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # writes log messages that some tests expect
 )
-# prefix of the names of the annotations that mark integration tests
+# name prefix of the annotations that mark integration tests
 NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"
 STREAMS_CLUSTER = b"org/apache/kafka/streams/integration/utils/EmbeddedKafkaCluster"
 # Tests of Kafka Streams whose class file lacks this text use only the classic protocol.
@@ -144,7 +144,7 @@ LACKING = {  # known reasons for failures, by class or by `Outcome.test` without
 
 
 class Outcome(NamedTuple):
-    """The result of a test. `words` is the reason for the result, or empty if the test passed."""
+    """A test's result. `words` is the reason for the result, or empty if the test passed."""
 
     test: str
     result: str
@@ -184,8 +184,8 @@ class KafkaTests:
         return found
 
     def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
-        """Runs one class and returns the outcomes of its tests and their recordings. A class that exceeds its time
-        limit has a single outcome."""
+        """Runs one class and returns its tests' outcomes and recordings. A class that exceeds its time limit has a
+        single outcome."""
         reports, recordings = (self._folder / part / name.rpartition(".")[2] for part in ("reports", "recordings"))
         for each in (reports, recordings):
             shutil.rmtree(each, ignore_errors=True)

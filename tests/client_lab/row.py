@@ -51,7 +51,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The results of an application with the old release and with the fixed release.
+    """An application's results with the old release and with the fixed release.
 
     application  function in the client's program
     state        prepares the cluster before the application starts
@@ -79,7 +79,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Conviction:
-    """A rule that the old release breaks in the traffic of an application.
+    """A rule that the old release breaks in an application's traffic.
 
     avoided  whether the fixed release never reaches a situation in which the rule applies
     also     further rules that only the old release may break, because of the same bug or because the fixed release
@@ -175,8 +175,8 @@ class AccusedRelease:
 
 
 def check_conviction(row: Row, conviction: Conviction, odradek: Odradek, folder: Path) -> None:
-    """Judges the traffic of the application with each release and checks that only the old release breaks the rule.
-    With the old release, the application may fail."""
+    """Judges the application's traffic with each release and checks that only the old release breaks the rule. With the
+    old release, the application may fail."""
     assert row.mended is not None
     rules = {}
     for version in (row.old, row.mended):

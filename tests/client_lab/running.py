@@ -27,7 +27,7 @@ DEPARTURE_S = 5
 POLL_INTERVAL_S = 0.05
 PATIENCE_S = 45  # a program that runs longer than this is considered hung
 TOUR_S = 60
-PREPARING = {"state", "test"}  # client ids of the clients that prepare a state, which are not judged
+PREPARING = {"state", "test"}  # client ids that prepare a state and are not judged
 Setting: TypeAlias = Callable[[Cluster], None]
 
 

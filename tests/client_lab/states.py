@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.testing.sync import Cluster
 
 PATIENCE_S = 30
-NAME = "state"  # client id of the clients that prepare a state
+NAME = "state"  # client id used to prepare a state
 # a short heartbeat interval for KIP-848 groups
 OFTEN = {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": "300"}
 

@@ -171,7 +171,7 @@ def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
 def page(
     matrix: Matrix, exercised: int, examined: Sequence[ExaminedBreak], played: Sequence[SuiteResult], when: datetime
 ) -> Iterator[str]:
-    """Yields the lines of the page. `exercised` is the number of rules that were decided for at least one client."""
+    """Yields the page's lines. `exercised` is the number of rules that were decided for at least one client."""
     decided = [rule for rule in RULES.values() if rule.needs is None]
     yield "# Verdicts\n"
     yield f"Written by `python -m tests.client_lab.verdicts_page` on {when:%Y-%m-%d}.\n"

@@ -1,7 +1,7 @@
 """Tests that a reset removes everything that a test has done to its cluster.
 
 A reset deletes rules and holds, ends rare answers and the lease, lets the clock continue, and returns to a checkpoint.
-Then the cluster's state, as the control interface and the broker show it, equals the state at the checkpoint. The
+The cluster's state, as shown by the control interface and the broker, then equals the state at the checkpoint. The
 number of objects of each class that can be reached from the cluster is the same as for an unused cluster. No object
 contains a name that the test used, and memory does not grow. A seed chooses the test's calls. Only the last requests
 are kept intentionally, because a test may read them after a restart.

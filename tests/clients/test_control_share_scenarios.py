@@ -1,7 +1,7 @@
 """Tests of share group scenarios that cannot be provoked on Apache Kafka from the outside. Here, holds provoke them.
 
 Scenario 7 is missing, because session epochs start at 1 and the client increments them, so the scenario would take 2³¹
-requests. `tests/spec/shares/test_share_sessions.py` sets the epoch of a session, and
+requests. `tests/spec/shares/test_share_sessions.py` sets a session's epoch, and
 `tests/conformance/test_share_groups.py` calls the function that increments the epoch in Kafka.
 
 Source: docs/spec/share-groups.md#s7-0.

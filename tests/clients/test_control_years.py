@@ -1,4 +1,4 @@
-"""Tests that advancing the clock by 366 days runs only the actions that are due, whatever the cluster's state
+"""Tests that advancing the clock by 366 days runs only the actions that are due, regardless of the cluster's state
 (docs/testing.md)."""
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_with_tls_clients_with_a_certificate_are_served(tmp_path: Path) -> None:
 
 
 def test_peers_with_unfinished_requests_do_not_keep_other_clients_out(tmp_path: Path) -> None:
-    """Each peer sends the start of a request and then stops. The broker keeps only a limited number of these
+    """Each peer sends the beginning of a request and then stops. The broker keeps only a limited number of these
     connections and closes each of them after a limited time."""
     broker = started(tmp_path / "data", {})
     port = broker.ready["http_port"]

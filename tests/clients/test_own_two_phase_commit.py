@@ -279,7 +279,7 @@ async def test_prepare_and_complete_require_two_phase_commit(bootstrap: str, top
 
 
 async def test_a_broker_without_two_phase_commit_refuses_the_producer(bootstrap: str) -> None:
-    """Odradek refuses the producer with an error. Released Kafka versions do not support the request."""
+    """Odradek refuses the producer with an error, whereas released Kafka versions do not support the request at all."""
     async with a_producer(bootstrap, transactional_id=new_id(), two_phase_commit=True) as producer:
         with pytest.raises(FatalError if IS_KAFKA else AbortableError) as refused:
             await producer.init_transactions()

@@ -1,6 +1,6 @@
 """Tests that a broker's metrics, page and JSON show the transactions that hold share group acknowledgements (KIP-1289).
 
-The broker shows these transactions even after the application has died, and after a restart. Rules:
+The broker shows these transactions even after the application has died and after a restart. Rules:
 docs/spec/share-groups.md#s5-11. tests/spec/test_gauges_of_the_kips.py covers every other metric, state by state.
 """
 

@@ -1,4 +1,4 @@
-"""Tests that secrets never appear in any output of a broker: responses, errors, configs, HTTP, the log, or its files.
+"""Tests that secrets never appear in a broker's output: responses, errors, configs, HTTP, the log, or its files.
 
 Source: docs/spec/security.md#s5-1.
 """

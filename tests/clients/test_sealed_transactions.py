@@ -65,7 +65,7 @@ def settled(ask: Callable[[], int]) -> ErrorCode:
 
 
 def find_coordinators(wire: Wire) -> None:
-    """Ensures that the internal topics of the coordinators exist."""
+    """Ensures that the coordinators' internal topics exist."""
     for key_type, key in ((0, GROUP), (1, ID)):
         wire.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
 

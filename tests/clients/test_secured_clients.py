@@ -180,7 +180,7 @@ async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: S
 
 
 def wait_for_event(access: Access, name: str) -> None:
-    """Waits for an event of confluent-kafka."""
+    """Waits for a confluent-kafka event."""
     events: list[confluent_kafka.KafkaError] = []
     admin = AdminClient(confluent_settings(access) | {"error_cb": events.append})
     deadline = time.monotonic() + PATIENCE_S

@@ -423,8 +423,8 @@ async def test_the_error_names_open_transactions_and_the_command_that_ends_them(
 
 
 async def test_transactions_that_ended_before_the_decision_are_not_decided(query: Query) -> None:
-    """An operator may have ended some of the transactions. If the driver then decided to commit, the rows of these
-    transactions would be lost."""
+    """An operator may have ended some of the transactions. If the driver then decided to commit, these transactions'
+    rows would be lost."""
     driver = query.driver()
     await driver.prepare()
     ended = driver.votes[1]

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this
 def alter(
     broker: BrokerProcess, directory: Path, *, prefix: str = "listener.name.ssl.", **settings: str
 ) -> KafkaError | None:
-    """Alters settings of the listener SSL. Returns the broker's error message, or None."""
+    """Alters the SSL listener's settings. Returns the broker's error message, or None."""
     admin = AdminClient(librdkafka(broker, "SSL", directory))
     resource = ConfigResource(
         ConfigResource.Type.BROKER,

@@ -1,5 +1,4 @@
-"""Records the APIs, features and default settings of each release of Apache Kafka, for clusters that emulate the
-release.
+"""Records the APIs, features and default settings of each Apache Kafka release, for clusters that emulate it.
 
 `python -m tests.conformance.releases` rewrites `odradek/broker/control/clusters/releases.json`. It gets each release
 from Maven, formats a directory with the release's own tool, starts the release with its defaults, and sends ApiVersions

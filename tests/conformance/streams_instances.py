@@ -1,5 +1,5 @@
-"""Instances of a Kafka Streams application, each in its own JVM. They run java/Streamed.java with the jars of one
-release."""
+"""Instances of a Kafka Streams application, each in its own JVM. They run java/Streamed.java with one release's
+jars."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ BROKER_SETTINGS: Mapping[str, object] = {
 
 
 def class_path(release: str, classes: Path) -> str:
-    """Compiles the program into `classes`. Returns a class path with `classes` and the jars of kafka-streams."""
+    """Compiles the program into `classes`. Returns a class path with `classes` and the kafka-streams jars."""
     jars = install_kafka_streams(release)
     classes.mkdir(exist_ok=True)
     words = ["javac", "-nowarn", "-Xlint:-deprecation", "-cp", jars, "-d", str(classes), str(SOURCE)]

@@ -62,7 +62,7 @@ Tasks = dict[str, list[int]]
 
 
 def tasks_of(given: Sequence[Any] | None) -> Tasks | None:
-    """Returns the tasks of a response by subtopology, or None if the response does not mention tasks."""
+    """Returns a response's tasks by subtopology, or None if the response does not mention tasks."""
     return None if given is None else {each.subtopology_id: list(each.partitions) for each in given}
 
 
@@ -319,7 +319,7 @@ class Scene:
         return value
 
     def configure(self, **settings: object) -> None:
-        """Changes settings of the group. Setting names omit the prefix `streams.` and use `_` in place of `.`."""
+        """Changes the group's settings. Setting names omit the prefix `streams.` and use `_` in place of `.`."""
         changes = [
             AlterableConfig(name=f"streams.{name.replace('_', '.')}", config_operation=0, value=str(value))
             for name, value in settings.items()
@@ -371,6 +371,6 @@ def with_two_members(scene: Scene) -> tuple[Member, Member]:
 
 
 def revoke_tasks(scene: Scene, a: Member, c: Member) -> None:
-    """Makes c join a's group. The next response to a takes tasks 2 and 3 away."""
+    """Makes c join the group. The next response to a takes tasks 2 and 3 away."""
     c.join()
     assert a.beat().active == {"0": [0, 1]}

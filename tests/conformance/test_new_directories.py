@@ -69,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], P
 
 
 def batches_of(path: Path) -> list[tuple[bool, list[tuple[bytes | None, bytes | None]]]]:
-    """Returns, for each batch of a file, whether it is a control batch, and the keys and values of its records."""
+    """Returns, for each batch in a file, whether it is a control batch, and its records' keys and values."""
     data = path.read_bytes()
     return [
         (header.is_control, [(record.key, record.value) for record in records_of(data, position)])
@@ -123,7 +123,7 @@ def test_the_snapshot_has_a_header_the_levels_in_their_order_and_a_footer(
 def test_the_snapshot_differs_from_kafkas_in_its_times_alone(
     made: Mapping[tuple[str, str], Path], release: str, path: str
 ) -> None:
-    """The snapshots of both brokers differ only in timestamps (P2). The header has the time of formatting in 4.4.0, and
+    """The snapshots of both brokers differ only in timestamps (P2). The header has the time of formatting in 4.4.0 and
     0 in 4.3.1."""
     headers = []
     for name in ("kafka", "odradek"):

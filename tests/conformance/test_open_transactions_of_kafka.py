@@ -108,8 +108,8 @@ class StartedOnKafka:
         }
 
     def state(self) -> str | None:
-        """Returns the state of the transaction, or None while its coordinator is loading, because only loaded
-        transactions are listed."""
+        """Returns the transaction's state, or None while its coordinator is loading, because only loaded transactions
+        are listed."""
         found = self.transactions().get(self.transactional_id)
         return None if found is None else str(found["state"])
 

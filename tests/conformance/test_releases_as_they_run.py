@@ -200,7 +200,7 @@ def questions() -> Iterator[Message]:
 @needs_kafka
 def test_requests_at_the_edge_of_the_release_have_its_answers(pair: Pair) -> None:
     both = pair.ranges(pair.ours)
-    for bootstrap in (pair.kafka, pair.ours):  # This creates the internal topics of the coordinators.
+    for bootstrap in (pair.kafka, pair.ours):  # This creates the coordinators' internal topics.
         for name, kind in (("group-1", "group"), ("t", "transaction")):
             settle_coordinator(bootstrap, name, kind)
     differing: dict[str, Any] = {}

@@ -38,7 +38,7 @@ MODULES = [module for module in all_modules() if module not in IN_NO_KAFKA]
 
 @cache
 def definitions(release: str) -> dict[str, dict[str, Any]]:
-    """Returns the message definitions in the jars of a release, by message name. Leaves out definitions without a valid
+    """Returns the message definitions in a release's jars, by message name. Leaves out definitions without a valid
     version."""
     libs = Path(run_kafka("install", "--version", release).split()[-1])
     found: dict[str, dict[str, Any]] = {}

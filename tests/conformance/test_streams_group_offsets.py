@@ -62,7 +62,7 @@ ALL_OPERATIONS = 3400
 def commit(
     scene: Scene, member: str, epoch: int, partitions: Sequence[int] = (0,), *, topic: str = "i4", version: int = 9
 ) -> list[ErrorCode]:
-    """Commits offset 7 for each partition and returns the error codes of the partitions."""
+    """Commits offset 7 for each partition and returns the partitions' error codes."""
     request = OffsetCommitRequest(
         group_id=scene.group,
         generation_id_or_member_epoch=epoch,

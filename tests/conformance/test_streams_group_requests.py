@@ -83,7 +83,7 @@ JOINS_REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {
         "Topology can only be provided when (re-)joining.",
     ),
 }
-# Kafka answers UNKNOWN_SERVER_ERROR. Odradek answers with an error code that names the fault.
+# Kafka answers UNKNOWN_SERVER_ERROR. Odradek returns an error code that identifies the fault.
 JOINS_THAT_BREAK: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "a tag twice": (
         {"client_tags": [KeyValue(key="zone", value="1"), KeyValue(key="zone", value="2")]},

@@ -58,7 +58,7 @@ class Job:
 
 
 def copied(value: str) -> str:
-    """Returns the transformed value of a record."""
+    """Returns a record's transformed value."""
     return f"copy of {value}"
 
 

@@ -188,7 +188,7 @@ class OwnWatcher(Watcher):
 
 
 def journal_of(path: Path, topic: str) -> list[Timed]:
-    """Returns the events of a copier. Its records count as written only if their transaction was committed."""
+    """Returns a copier's events. Its records count as written only if their transaction was committed."""
     rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     committed = {row["transaction"] for row in rows if row["event"] == "answer" and row["committed"]}
     found: list[Timed] = []

@@ -1,7 +1,7 @@
 """The worker of examples/exactly_once_queue.py as a process that can be killed, and workers with planted mistakes.
 
 `python -m tests.crash.queue_worker` imports everything once, and then forks a worker for each line of its input. A line
-is a JSON object with the fields of `Job`. The process reports the start and the end of each worker. Workers keep a
+is a JSON object with the fields of `Job`. The process reports when each worker starts and exits. Workers keep a
 journal, one JSON line per event, so that even SIGKILL does not destroy the evidence.
 """
 
@@ -33,7 +33,7 @@ SLOW_S = 1.2 * LOCK_S
 # numbers of the transactions that are slow before their acknowledgements, and before their commit
 SLOW_TO_ACKNOWLEDGE, SLOW_TO_COMMIT = 2, 4
 REAP_S = 0.05
-POISON_LIMIT = 4  # maximum number of deliveries of a job
+POISON_LIMIT = 4  # maximum number of deliveries per job
 
 
 class Poison(Enum):

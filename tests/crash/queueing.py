@@ -164,7 +164,7 @@ def left(bootstrap: str) -> list[str]:
 
 
 def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
-    """Returns the records that a new member still receives within `quiet_s` after the assignment of its partitions."""
+    """Returns the records that a new member still receives within `quiet_s` after its partitions were assigned."""
     found: list[ShareRecord] = []
     with worker(bootstrap, JOBS, GROUP) as consumer:
         ends_at = time.monotonic() + PATIENCE_S

@@ -76,7 +76,7 @@ def rounds(database: str, rng: Random) -> Iterator[Round]:
 
 
 class World:
-    """A broker, a database, two nurseries of applications, and the events of all of them."""
+    """A broker, a database, two nurseries of applications, and all their events."""
 
     def __init__(self, broker: Broker, database: Database, rng: Random) -> None:
         self.broker = broker

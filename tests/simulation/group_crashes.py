@@ -98,7 +98,7 @@ class GroupWorld(ABC, Generic[M]):
         self.doubtful: int = -1
         self.done = 0
 
-    # --- Methods that depend on the type of group.
+    # ---- Methods that depend on the group type.
 
     @staticmethod
     @abstractmethod

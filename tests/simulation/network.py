@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.simulated_broker import SimulatedBroker
 
 END_TXN = EndTxnRequest.API_KEY
-HEADER_BYTES = 8  # length and correlation id of a response
+HEADER_BYTES = 8  # a response's length and correlation id
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ SETTINGS = {
     "share_coordinator_snapshot_update_records_per_snapshot": "2",
     "share_coordinator_cold_partition_snapshot_interval_ms": "900",
     "share_coordinator_state_topic_prune_interval_ms": "700",
-    # These are the broker's defaults. The shorter intervals of other simulations would keep the clock and the disk busy
-    # for no reason.
+    # These are the broker's defaults. The shorter intervals of other simulations would only keep the clock and the disk
+    # busy.
     "log_cleaner_backoff_ms": "15000",
     "log_flush_offset_checkpoint_interval_ms": "60000",
 }
@@ -143,7 +143,7 @@ class ClientKnowledge:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The state of a story, apart from its broker."""
+    """A story's state, apart from its broker."""
 
     knowledge: ClientKnowledge
     pair: tuple[int, int]

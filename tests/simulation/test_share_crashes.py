@@ -163,7 +163,7 @@ def start_play(events: list[Event], prepared: FakeDisk) -> Play:
 def crashes(
     events: list[Event], prepared: FakeDisk, states: Callable[[FakeDisk, int], Iterator[CrashState]]
 ) -> list[Crash]:
-    """Returns a crash before each disk call, for each distinct state of the disk, and a crash at the end."""
+    """Returns a crash for every distinct state that dying before a disk call can leave, and a crash at the end."""
     found: list[Crash] = []
     seen: set[tuple[int, bytes]] = set()
     play = start_play(events, prepared)

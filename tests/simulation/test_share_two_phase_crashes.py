@@ -1,4 +1,4 @@
-"""Tests that acknowledgements staged in a two-phase commit survive a power failure before any disk call, although no
+"""Tests that acknowledgements staged in a two-phase commit survive a power failure before any disk call, even though no
 setting requires an fsync.
 
 Once the transaction's last request has been answered, an external coordinator relies on the staged acknowledgements. A

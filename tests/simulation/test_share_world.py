@@ -1,4 +1,4 @@
-"""Tests that share groups process each input once, whichever faults the seed injects.
+"""Tests that share groups process each input once, no matter which faults the seed injects.
 
 Repeat a seed with `make sim SEED=n`, or try more seeds with `make sim SEEDS=n`.
 """

@@ -1,4 +1,4 @@
-"""Tests that transactions remain atomic, whichever faults the seed injects.
+"""Tests that transactions remain atomic, no matter which faults the seed injects.
 
 Repeat a seed with `make sim SEED=n`, or try more seeds with `make sim SEEDS=n`.
 """

@@ -1,4 +1,4 @@
-"""Tests that each two-phase commit ends as its application decided, whichever faults the seed injects.
+"""Tests that each two-phase commit ends as its application decided, no matter which faults the seed injects.
 
 The faults include recoveries that crash, two instances that run concurrently, late and repeated EndTxn requests,
 exhausted epochs, and power failures. The outcome is always the one in the application's database. Repeat a seed with

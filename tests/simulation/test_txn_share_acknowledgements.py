@@ -58,7 +58,7 @@ class Worker:
             self.abort()
             self.begin()
         for first, last, _ in self.member.acquire(self.world.topic, max_records=3):
-            # The locks of earlier deliveries of these records have expired, so the member no longer holds these
+            # The locks of these records' earlier deliveries have expired, so the member no longer holds those
             # deliveries.
             self.held = [held for held in self.held if held[1] < first or held[0] > last]
             self.held.append((first, last))

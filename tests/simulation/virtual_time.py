@@ -13,7 +13,7 @@ Action = Callable[[], None]
 
 
 class Life:
-    """The lifetime of one process. All events of the process share this object, and end with it."""
+    """The lifetime of one process. All of the process's events share this object and end with it."""
 
     def __init__(self) -> None:
         self.is_over = False

@@ -49,7 +49,7 @@ def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Rando
 
 
 class MarkersThatLeaveGuards:
-    """Bug 62: a marker keeps the verification guard of its own epoch, whatever its transaction version.
+    """Bug 62: a marker keeps the verification guard of its own epoch, regardless of its transaction version.
 
     Each marker is first written with version 2. If no transaction is open, the partition mistakes the marker for a
     repeated one and keeps the guard. If the partition refuses the epoch, the marker is written with its real version.

@@ -76,7 +76,7 @@ def staged_records_redelivered_after_reload() -> Iterator[None]:
 
 @contextmanager
 def next_records(change: Callable[[StateEntry, ShareSnapshot], ShareSnapshot]) -> Iterator[None]:
-    """Passes each snapshot that the broker writes in place of an update through `change`."""
+    """Applies `change` to each snapshot that the broker writes in place of an update."""
     next_record = StateEntry.next_record
 
     def changed(self: StateEntry, *args: Any, **how: Any) -> ShareSnapshot | ShareUpdate:

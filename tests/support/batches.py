@@ -79,7 +79,7 @@ def record(
     value: bytes | None = b"v",
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> bytes:
-    """Returns the bytes of a record, including its length prefix."""
+    """Returns a record's bytes, including its length prefix."""
     out = bytearray()
     append_record(out, offset_delta, timestamp_delta, key, value, headers)
     return bytes(out)

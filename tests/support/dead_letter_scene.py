@@ -82,7 +82,7 @@ class DeadLetterScene(TxnShareBroker):
         return [Copy.of(each) for each in self.records(queue, index)]
 
     def copied(self, queue: str = QUEUE, index: int = 0) -> list[int]:
-        """Returns the copies' source offsets, in the order of the copies."""
+        """Returns the copies' source offsets in order."""
         return [each.offset for each in self.copies(queue, index)]
 
     def records(self, topic: str, index: int = 0, first_offset: int = 0) -> list[Record]:

@@ -92,7 +92,7 @@ class Peer:
         self.deliver()
 
     def deliver(self) -> None:
-        """Delivers as many bytes as the connection accepts, like the loop when the socket is readable."""
+        """Delivers as many bytes as the connection accepts, as the loop does when the socket is readable."""
         while self._unread and not self.transport.is_paused and not self.transport.is_closing():
             buffer = self.connection.get_buffer(-1)
             count = min(len(buffer), len(self._unread))

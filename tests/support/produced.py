@@ -296,7 +296,7 @@ def records_in(codec: Compression, now_ms: int) -> Iterator[ProduceCase]:
 
 
 def packings(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields the cases about compressed data that cannot be decompressed, or that has an unusual form."""
+    """Yields the cases about compressed data that cannot be decompressed or has an unusual form."""
 
     def row(name: str, codec: Compression, packed: bytes, code: E = E.NONE) -> ProduceCase:
         batch = batch_of(packed, 2, compression=codec, is_packed=True, base_timestamp=now_ms)

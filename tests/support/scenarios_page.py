@@ -35,7 +35,7 @@ CASES_FILE = "spec/shares/test_txn_share_corner_cases.py"
 CHANGES = "kafka-4.4"  # the page of the rule book whose tables have rows with letters
 ROW = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
 CITED_ROWS = re.compile(r"\b([A-Z])(\d+)(?:\s+to\s+\1(\d+))?\b")  # a row or a range of rows, which may span two lines
-SCRIPT = "_script.py"  # file name ending of scripts, which send requests to Odradek and to both Kafka releases
+SCRIPT = "_script.py"  # file name suffix of the scripts that send requests to Odradek and to both Kafka releases
 CONFORMANCE = "conformance/"  # prefix of the paths of tests that use a running Kafka
 HEAD = """# Scenarios and their tests
 

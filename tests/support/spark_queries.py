@@ -18,7 +18,7 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 from odradek.spark.two_phase import TwoPhaseSink, Vote, wall_clock_ms
 
 PARTITIONS = 2
-ROWS = 3  # number of rows of each task
+ROWS = 3  # number of rows per task
 
 
 class Crash(Exception):

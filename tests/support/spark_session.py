@@ -39,7 +39,7 @@ NOT_STARTED = "Python worker failed to connect back"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Returns the environment of a process that starts Spark. Its SPARK_HOME is created below `folder`."""
+    """Returns the environment for a process that starts Spark. Its SPARK_HOME is created below `folder`."""
     found = importlib.util.find_spec("pyspark")
     assert found is not None
     assert found.origin is not None
@@ -69,9 +69,9 @@ def new_session(master: str, settings: dict[str, str] | None = None) -> Any:
 
 
 def use_in_this_thread(session: Any) -> None:
-    """Makes the session the active session of this thread. PySpark 4.3.0 does so in the thread that created the
-    session, but in other threads only for some calls. Without an active session, a write does not find formats that are
-    implemented in Python."""
+    """Makes the session this thread's active session. PySpark 4.3.0 does so in the thread that created the session, but
+    in other threads only for some calls. Without an active session, a write does not find formats that are implemented
+    in Python."""
     session.createDataFrame([(0,)], "number int")
 
 

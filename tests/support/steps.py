@@ -1,4 +1,4 @@
-"""Measures the work of code as the number of executed Python instructions, which is the same on every machine."""
+"""Measures the work that code does in executed Python instructions, whose number is the same on every machine."""
 
 from __future__ import annotations
 

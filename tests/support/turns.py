@@ -22,7 +22,7 @@ def outcome(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
-    """Like `outcome`, but also returns the number of turns of the loop."""
+    """Like `outcome`, but also returns the number of event loop turns."""
     for turn in count(1):
         try:
             assert coroutine.send(None) is None, "it waits for more than its turn"

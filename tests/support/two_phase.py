@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 T = TypeVar("T", InitProducerIdResponse, EndTxnResponse)
 
 PATIENCE_S = 30
-TRANSACTION = 1  # coordinator type of transactions
+TRANSACTION = 1  # coordinator type for transactions
 TWO_PHASE, ORDINARY = 6, 5  # versions of InitProducerId
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value,

@@ -189,8 +189,8 @@ def large_batch() -> str:
 
 
 def commit_and_abort() -> str:
-    """Commits a transaction, although the first commit request times out without a response, and aborts the next
-    transaction."""
+    """Commits a transaction, even though the first commit request times out without a response, and aborts the next
+    one."""
     producer = Producer({**TRANSACTIONAL, "socket.timeout.ms": 2_000})
     producer.init_transactions(10)
     producer.begin_transaction()

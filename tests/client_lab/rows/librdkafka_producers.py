@@ -10,7 +10,7 @@ from tests.client_lab.row import Client, Conviction, Row, ScenarioConviction, Sc
 from tests.client_lab.states import PATIENCE_S, commit, in_the_log, orders, transaction
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_producers.py", driver="librdkafka.py")
-# The coordinator of this release fences a producer that requests a new epoch twice in one transaction.
+# This release's coordinator fences a producer that requests a new epoch twice in one transaction.
 WITHOUT_KIP_890 = "3.9"
 
 

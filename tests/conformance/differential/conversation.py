@@ -110,7 +110,7 @@ class Talk:
 
     def send_frame(self, label: str, frame: bytes, *, wait_s: float = ANSWER_TIMEOUT_S, show: bool = True) -> None:
         """Sends `frame`, which includes its length prefix, and records whether the broker answers. If `show` is true,
-        also records the bytes of the response."""
+        also records the response's bytes."""
         wire = Wire(self.place.bootstrap, None, wait_s)
         try:
             wire.send_bytes(frame)

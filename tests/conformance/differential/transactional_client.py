@@ -60,7 +60,7 @@ class Client:
         return {"transactional_id": self.id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
 
     def add_request(self, *topics: AddPartitionsToTxnTopic, version: int = ADD, **more: Any) -> Any:
-        """Returns a request that adds partitions. `more` overrides fields of the transaction."""
+        """Returns a request that adds partitions. `more` overrides the transaction's fields."""
         fields = self.pair | more
         if version >= 4:
             transaction = AddPartitionsToTxnTransaction(**(fields | {"topics": list(topics)}))
@@ -101,7 +101,7 @@ class Client:
         while self.talk.quietly(request, 0).transaction_states[0].transaction_state.startswith("Prepare"):
             assert time.monotonic() < deadline, f"{self.id} does not end"
             time.sleep(0.01)
-        time.sleep(0.002)  # If two markers had the same timestamp, it would be random which one is newer.
+        time.sleep(0.002)  # If two markers had the same timestamp, either of them could count as the newer one.
 
     def records(self, topic: str, *values: bytes, partition: int = 0, **more: Any) -> bytes:
         """Returns this producer's next batch for a partition."""
