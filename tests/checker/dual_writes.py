@@ -1,10 +1,11 @@
 """Finds faults in a history of dual writes to a database and Kafka.
 
-torn            only some of a transaction's rows exist lost            rows are missing although their transaction was
-reported as committed risen           rows exist although their transaction was reported as rolled back unilateral
-Kafka committed or aborted messages before the database decided, or against its decision diverged        after recovery,
-there are rows without their messages, or messages without their rows undecided       after recovery, a transaction is
-still open
+torn            only some of a transaction's rows exist
+lost            rows are missing although their transaction was reported as committed
+risen           rows exist although their transaction was reported as rolled back
+unilateral      Kafka committed or aborted messages before the database decided, or against its decision
+diverged        after recovery, there are rows without their messages, or messages without their rows
+undecided       after recovery, a transaction is still open
 
 `verdicts(history)` is empty for every correct history. `tests.checker.anomalies` finds faults among the messages
 themselves (lost, repeated, reordered …).

@@ -1,7 +1,9 @@
 """Finds faults in the history of a queue in which each job must produce exactly one result.
 
-lost          a job has no result at the end repeated      a job has more than one result made up       a result matches
-no job, or was seen once and has disappeared redelivered   a worker received a job long after the job's result was final
+lost          a job has no result at the end
+repeated      a job has more than one result
+made up       a result matches no job, or was seen once and has disappeared
+redelivered   a worker received a job long after the job's result was final
 left          at the end, a job, an open transaction or a staged acknowledgement still exists
 
 `faults(history)` is empty for every correct history.

@@ -30,8 +30,8 @@ INTERNAL = (CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE)
 class StartResult:
     """The result of a start on a directory.
 
-    facts  facts about the complete broker logs   by directory name, the outcome of each log, or the reason why the
-    broker refused it
+    facts  facts about the complete broker
+    logs   by directory name, the outcome of each log, or the reason why the broker refused it
     """
 
     facts: dict[str, object] = field(default_factory=dict)

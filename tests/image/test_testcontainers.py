@@ -126,8 +126,9 @@ def test_the_python_module_starts_the_image(start: Run, environment: dict[str, s
 class Module:
     """A module that calls a start script of Confluent's or Apache's image.
 
-    waits    the container's command, which waits for `script` text     content of the script; `{published}` is replaced
-    with the host's address awaited  pattern that the module searches the log for
+    waits    the container's command, which waits for `script`
+    text     content of the script; `{published}` is replaced with the host's address
+    awaited  pattern that the module searches the log for
     """
 
     environment: Mapping[str, str]

@@ -44,10 +44,14 @@ class Fault(Exception):
 class Plan:
     """The place, kind and number of planned faults.
 
-    at         a step such as `commit.DECIDED`, `task.PREPARED` or `read.ROWS` how        kind of fault: RAISE, EXIT or
-    WAIT marks      directory of the marks batch      the stream's batch, or None for any batch number     index of the
-    transaction that the commit is ending partition  the task's partition, or None for any partition attempt    the
-    task's attempt, or None for any attempt times      maximum number of faults
+    at         a step such as `commit.DECIDED`, `task.PREPARED` or `read.ROWS`
+    how        kind of fault: RAISE, EXIT or WAIT
+    marks      directory of the marks
+    batch      the stream's batch, or None for any batch
+    number     index of the transaction that the commit is ending
+    partition  the task's partition, or None for any partition
+    attempt    the task's attempt, or None for any attempt
+    times      maximum number of faults
     """
 
     at: str

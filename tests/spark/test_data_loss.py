@@ -46,7 +46,8 @@ class Reading:
     def run(self, *, fails: bool, is_written: bool = True) -> Any:
         """Runs the query until it has read all records or has failed, and returns it.
 
-        fails       value of failOnDataLoss is_written  False if the sink must fail
+        fails       value of failOnDataLoss
+        is_written  False if the sink must fail
         """
 
         def write(frame: Any, batch: int) -> None:

@@ -1,9 +1,13 @@
 """Tests that a query survives one fault at each step of a task and of a commit, if it is restarted when it fails
 (docs/spec/spark.md#s2). Each row is in the output once, and no open transaction blocks readers.
 
-| rows of the rule book | faults in these tests | |---|---| | T1 to T3 | a task raises an exception, or its worker exits
-| | T7 | all attempts of a task fail | | D2, D3, D5 to D7 | a commit raises an exception, or its worker exits | | B1 to
-B9 | the broker is killed while a task or a commit is paused | | X1 | another run takes the lease between two batches |
+| rows of the rule book | faults in these tests |
+|---|---|
+| T1 to T3 | a task raises an exception, or its worker exits |
+| T7 | all attempts of a task fail |
+| D2, D3, D5 to D7 | a commit raises an exception, or its worker exits |
+| B1 to B9 | the broker is killed while a task or a commit is paused |
+| X1 | another run takes the lease between two batches |
 """
 
 from __future__ import annotations

@@ -27,10 +27,12 @@ class Job:
     """What a driver writes, where, and until when.
 
     report      file to which the driver writes first its process ids, then the query's id, and finally how the query
-    ended plan        fields of the planned fault last_batch  the query is stopped when this batch is done shuffled
-    number of tasks that the rows are shuffled to, or 0 for no shuffle source      topic to copy instead of writing
-    numbers; the query then ends when it has copied the topic rows        rows per batch, or offsets per batch if there
-    is a source
+                ended
+    plan        fields of the planned fault
+    last_batch  the query is stopped when this batch is done
+    shuffled    number of tasks that the rows are shuffled to, or 0 for no shuffle
+    source      topic to copy instead of writing numbers; the query then ends when it has copied the topic
+    rows        rows per batch, or offsets per batch if there is a source
     """
 
     bootstrap: str

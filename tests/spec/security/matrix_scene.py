@@ -75,7 +75,7 @@ class Recorder(logging.Handler):
     """A log handler that collects the lines of the audit log.
 
     lines  one tuple per line: the log level, the principal, the result, the operation, the type and name of the
-    resource, the API, and how often the request uses the resource
+           resource, the API, and how often the request uses the resource
     """
 
     def __init__(self) -> None:

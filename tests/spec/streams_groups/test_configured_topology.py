@@ -48,7 +48,8 @@ def sub(
 ) -> Subtopology:
     """Returns a subtopology. In the arguments, topic names are separated by spaces.
 
-    repartition  repartition topics; `r=5` fixes the number of partitions of r together     copartition groups
+    repartition  repartition topics; `r=5` fixes the number of partitions of r
+    together     copartition groups
     """
     return Subtopology(
         subtopology_id,

@@ -101,8 +101,8 @@ def kept_transaction(pair: Pair, by: Pair) -> Txn:
 class Row(NamedTuple):
     """A row of example C.
 
-    ends_with  producer id and epoch of the producer that ends the transaction previous   producer id that clients have
-    used for the transactional id until then
+    ends_with  producer id and epoch of the producer that ends the transaction
+    previous   producer id that clients have used for the transactional id until then
     """
 
     start: Txn

@@ -26,7 +26,7 @@ class FailingCopies:
     """Copies directories, and can fail as if the disk were full.
 
     at  when the next copy fails: "soon" (after copying some of the files), "late" (after clients were disconnected), or
-    None (never)
+        None (never)
     """
 
     at: str | None = None

@@ -148,7 +148,8 @@ def repeats(times: int) -> Story:
 def sequences(*sent: tuple[int, int], epochs: tuple[int, ...] = (), errors: dict[int, int] | None = None) -> Story:
     """Returns a story of batches (sequence, number of records) on one connection, after InitProducerId.
 
-    epochs  the batches' producer epochs errors  error codes, keyed by the batch's position
+    epochs  the batches' producer epochs
+    errors  error codes, keyed by the batch's position
     """
 
     def story(trace: Trace) -> None:
