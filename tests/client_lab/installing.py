@@ -112,8 +112,8 @@ def interpreter(version: str | None) -> str | None:
 
 
 def _once(folder: Path, make: Callable[[], None]) -> None:
-    """Calls `make` to fill a folder, unless it has been filled before. If two processes need the same folder, one waits
-    for the other."""
+    """Calls `make` to fill a folder, unless it is already filled. If two processes need the same folder, one waits for
+    the other."""
     done = folder / ".installed"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

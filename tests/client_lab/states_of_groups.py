@@ -51,7 +51,7 @@ def one_node_answers_no_fetch(kafka: Cluster) -> None:
 
 
 def rebalance_for_long(kafka: Cluster) -> None:
-    """Makes a member rejoin eight times after it has joined."""
+    """Makes a member rejoin eight times after joining."""
     orders(kafka)
     send(kafka, "a", "b")
     kafka.fault({"match": {"api": "Heartbeat"}, "do": {"error": "REBALANCE_IN_PROGRESS"}, "times": 1})

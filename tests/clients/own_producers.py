@@ -46,7 +46,7 @@ async def a_producer(bootstrap: str, **more: Any) -> AsyncIterator[Producer]:
 
 @asynccontextmanager
 async def a_transactional(bootstrap: str, transactional_id: str, **more: Any) -> AsyncIterator[Producer]:
-    """Yields a transactional producer after `init_transactions`."""
+    """Yields a transactional producer that has called `init_transactions`."""
     async with a_producer(bootstrap, transactional_id=transactional_id, **more) as producer:
         await producer.init_transactions()
         yield producer

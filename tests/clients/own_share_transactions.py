@@ -116,7 +116,7 @@ class Request:
 
 
 def request_of(bootstrap: str, queue: str, consumer: ShareConsumer) -> Request:
-    """Returns a valid request for a producer that has just been initialised."""
+    """Returns a valid request for a newly initialised producer."""
     with producer_of(bootstrap, queue) as producer, Admin(bootstrap_servers=bootstrap) as admin:
         producer.init_transactions()
         transaction = admin.describe_transactions([queue])[queue]

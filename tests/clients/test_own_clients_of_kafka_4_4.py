@@ -1,4 +1,4 @@
-"""Tests that Odradek's own clients support additions of Kafka 4.4: the check of cluster and node (KIP-1242), and
+"""Tests that Odradek's own clients support the additions in Kafka 4.4: the check of the cluster and node (KIP-1242) and
 offsets by topic id (KIP-1319). Source: docs/spec/kafka-4.4.md#s1-2 and #s5-2."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests that real clients can log in with the right password or token, and are refused with a wrong one
+"""Tests that real clients can log in with the right password or token and are refused with a wrong one
 (docs/spec/security.md#s5-1, #s2-4)."""
 
 from __future__ import annotations

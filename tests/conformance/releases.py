@@ -103,7 +103,7 @@ def api_versions(port: int) -> ApiVersionsResponse:
 
 
 def reported_versions(answer: ApiVersionsResponse) -> dict[str, Any]:
-    """Returns the APIs and features of a response, in the form of releases.json."""
+    """Returns a response's APIs and features, in the format of releases.json."""
     return {
         "apis": {
             NAMES.get(each.api_key, str(each.api_key)): [each.min_version, each.max_version]

@@ -44,8 +44,8 @@ SETTINGS: dict[str, object] = {
     "offsets.topic.num.partitions": 4,
     "group.min.session.timeout.ms": 100,
     "group.consumer.assignment.interval.ms": 0,
-    # The scripts write records that are years old. With the default settings, the broker would delete them, and would
-    # forget a producer between two of its batches.
+    # The scripts write records that are years old. With the default settings, the broker would delete them and forget a
+    # producer between two of its batches.
     "log.retention.ms": -1,
     "producer.id.expiration.check.interval.ms": 3_600_000,
 }

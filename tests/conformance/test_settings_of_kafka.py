@@ -1,4 +1,4 @@
-"""Tests that the tables of settings match those in Kafka 4.4.0: every name, type, default, rule and error message."""
+"""Tests that the settings tables match those in Kafka 4.4.0: every name, type, default, rule and error message."""
 
 import base64
 import subprocess

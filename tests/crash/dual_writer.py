@@ -141,8 +141,8 @@ def say(event: str, **details: Any) -> None:
 
 
 def read_line() -> str:
-    """Reads exactly one line, because the next line is for another process. Returns an empty string at the end of the
-    input."""
+    """Reads exactly one line, because the next one is meant for another process. Returns an empty string at the end of
+    the input."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)

@@ -46,7 +46,7 @@ ANSWERS = {
 
 
 class Nursery:
-    """Runs one application at a time. `events` contains the reports of the applications, as events for the checker."""
+    """Runs one application at a time. `events` contains the applications' reports, as events for the checker."""
 
     def __init__(self, name: str, events: list[Event]) -> None:
         self._name = name

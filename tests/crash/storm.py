@@ -40,7 +40,7 @@ class Storm:
     """Randomly selects requests for the proxy's faults."""
 
     def __init__(self, proxy: FlakyProxy, seed: int, ways: Collection[str] = tuple(RULES)) -> None:
-        """Prepares a storm without starting it. `ways` are the kinds of faults to use, out of RULES."""
+        """Prepares a storm without starting it. `ways` are the kinds of faults to use, from RULES."""
         self._proxy = proxy
         self._ways = ways
         self._rng = random.Random(seed)

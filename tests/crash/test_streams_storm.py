@@ -57,7 +57,7 @@ WAYS_OF_JAVA = RULES.keys() - {"doubled"}
 
 
 class Instances:
-    """The instances of an application. They reach the broker through the storm, and are restarted after a failure."""
+    """The instances of an application. They reach the broker through the storm and are restarted after a failure."""
 
     def __init__(self, application: Application, bootstrap: str) -> None:
         self._application, self._bootstrap = application, bootstrap

@@ -59,7 +59,7 @@ M = TypeVar("M", bound=GroupMember)
 
 
 class GroupStage(Stage):
-    """A broker with one topic and with the feature of the group protocol enabled."""
+    """A broker with one topic and with the group protocol's feature enabled."""
 
     def __init__(
         self,

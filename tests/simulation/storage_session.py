@@ -38,7 +38,7 @@ class Promises:
 
 
 class Session:
-    """A process that opens the directory, works on it, and records each promise of the directory."""
+    """A process that opens the directory, works on it, and records each promise that the directory makes."""
 
     def __init__(self, disk: FakeDisk, promises: Promises) -> None:
         self.disk = disk

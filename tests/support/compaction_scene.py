@@ -167,7 +167,7 @@ class CompactedLog:
         return [record.offset for record in self.records()]
 
     def values(self) -> dict[str, str | None]:
-        """Returns the last value of each key, as a consumer of the complete log sees it."""
+        """Returns each key's last value, as seen by a consumer that reads the complete log."""
         table: dict[str, str | None] = {}
         for record in self.records():
             assert record.key is not None
@@ -178,8 +178,8 @@ class CompactedLog:
         return [header for header in self.headers() if header.is_control]
 
     def committed_values(self) -> dict[str, str]:
-        """Returns the last value of each key, as a read_committed consumer of the complete log sees it according to the
-        rules for clients."""
+        """Returns each key's last value, as seen by a read_committed consumer that reads the complete log by the rules
+        for clients."""
         aborted = sorted(
             (first, pid) for pid, first in self.log.reader.aborted_transactions(0, self.log.log_end_offset)
         )

@@ -64,7 +64,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A subsection, in the page about Kafka 4.4, with rows that have letters."""
+    """A subsection of the page about Kafka 4.4 whose rows have letters."""
 
     title: str
     anchor: str

@@ -59,7 +59,7 @@ class Member:
         self.member_epoch = 0
 
     def send(self, request: Message, version: int) -> Any:
-        """Sends a request and runs the broker until it is idle. Returns the Deferred of the response."""
+        """Sends a request and runs the broker until it is idle. Returns a Deferred for the response."""
         api_key = ApiKey(request.API_KEY)
         sent = decode(type(request), version, bytearray(encode(request, version)))
         now_ms = self.scene.clock.now_ms()

@@ -29,7 +29,7 @@ class TracebackHandler(logging.Handler):
 
 
 def watch(log: Path) -> None:
-    """Starts watching the log of a process."""
+    """Starts watching a process's log."""
     _watched.setdefault(log, log.stat().st_size if log.exists() else 0)
 
 
@@ -61,7 +61,7 @@ def taken() -> list[str]:
 
 
 def tracebacks_in(text: str) -> list[str]:
-    """Returns each traceback up to the line with the error, with the preceding log lines as context."""
+    """Returns each traceback up to its error line, with the preceding log lines as context."""
     lines = text.splitlines()
     found = []
     end = 0

@@ -178,5 +178,5 @@ class Peer:
 
 
 def header_size(request: Message, version: int) -> int:
-    """Returns the number of bytes before the body in a frame of `Peer.send`."""
+    """Returns the number of bytes before the body in a frame that `Peer.send` creates."""
     return 10 + len("a-client") + is_flexible(type(request), version)

@@ -130,7 +130,7 @@ class Scene:
         self.now_ms = now_ms
         self.log: list[tuple[bytes, bytes | None, Headers]] = []
         self.written: list[TxnRecord] = []  # records written since the scene was created
-        # partitions that responses have waited for, since the scene was created
+        # partitions that responses have waited for since the scene was created
         self.to_sync: set[TopicPartition] = set()
         self.refuse_appends: ErrorCode | None = None
         self.has_producer_ids = True

@@ -181,7 +181,7 @@ class Clients(TransactionBroker):
         transactional_id: str | None = ID,
     ) -> Any:
         """Sends a Produce with a batch for each partition, starting at partition 0. A value of None skips its
-        partition. Returns the Deferred of the response."""
+        partition. Returns a Deferred for the response."""
         data = [
             PartitionProduceData(index=index, records=batch)
             for index, batch in enumerate(batches_by_partition)
@@ -359,7 +359,7 @@ class Clients(TransactionBroker):
     def fetch(
         self, offset: int = 0, *, committed: bool, version: int = 12, topic: str = "t", index: int = 0
     ) -> PartitionData:
-        """Fetches from one partition without waiting and returns its part of the response."""
+        """Fetches from one partition without waiting and returns that partition's part of the response."""
         fetch_topic = FetchTopic(
             partitions=[FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)]
         )

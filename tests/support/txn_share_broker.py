@@ -215,7 +215,7 @@ class Producer:
         group_id: str | None = None,
         member_id: str | None = None,
     ) -> Deferred[Any]:
-        """Sends a TxnShareAcknowledge and runs the broker until it is idle. Returns the Deferred of the response."""
+        """Sends a TxnShareAcknowledge and runs the broker until it is idle. Returns a Deferred for the response."""
         producer_id, producer_epoch = self.pair if pair is None else pair
         request = TxnShareAcknowledgeRequest(
             transactional_id=self.transactional_id if transactional_id is None else transactional_id,

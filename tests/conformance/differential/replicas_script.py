@@ -45,8 +45,8 @@ def elect_leaders(talk: Talk, version: int) -> None:
 
 
 def elect_all_leaders(talk: Talk, version: int) -> None:
-    """Elects the leaders of all topics. Compares only the results for this script's topics, because other scripts have
-    created the others."""
+    """Elects the leaders of all topics. Compares only the results for this script's topics, because the others belong
+    to other scripts."""
     talk.make_topic(f"ea{version}", 2)
     request = ElectLeadersRequest(topic_partitions=None, timeout_ms=TIMEOUT_MS)
     results = talk.quietly(request, version).replica_election_results
