@@ -1,7 +1,7 @@
 """Measures the CPU time that authorization takes, in µs: `python -m bench.authorization`.
 
-The program prints the time that one authorization decision takes, and the time that a 1 KiB Produce request takes from
-its frame to its response. It measures the request without an authorizer and with one that has 1,000 ACLs.
+The program prints how long one authorization decision takes, and how long a 1 KiB Produce request takes from frame to
+response. It measures the request without an authorizer and with one that has 1,000 ACLs.
 
 `--count N [--authorizer]` only sends N Produce requests, so that `valgrind --tool=callgrind` can count instructions. To
 exclude the start-up cost, subtract the counts for two values of N.
@@ -52,7 +52,7 @@ def best_us(action: Callable[[], object], count: int) -> float:
 
 
 class ProduceRequests:
-    """A Produce request to one topic, which can be sent repeatedly."""
+    """A Produce request for one topic that can be sent repeatedly."""
 
     def __init__(self, in_process: InProcessBroker) -> None:
         topic = CreatableTopic(name="topic-7", num_partitions=1, replication_factor=1)

@@ -123,7 +123,7 @@ def microseconds(call: Callable[[], Any]) -> float:
 
 
 def build_milliseconds() -> list[float]:
-    """Returns the time it takes to generate the reader and writer of some messages in their newest versions."""
+    """Returns how long it takes to generate the readers and writers of some messages in their newest versions."""
     found: list[float] = []
     for message_type in (ProduceRequest, ProduceResponse, FetchRequest, FetchResponse, MetadataResponse):
         for build in (codec.compile_reader, codec.compile_writer):

@@ -292,7 +292,7 @@ def backslashes(bootstrap: str, seconds: float) -> Run:
 
 def alternating(bootstrap: str, seconds: float) -> Run:
     """Attacks with alternating acknowledgements. All records are acquired beforehand, so that only the acknowledgements
-    and ending their transaction are measured."""
+    and the end of their transaction are measured."""
     name, group_id, transactional_id = "alternating", "hostile", "pay"
     wire = Wire(bootstrap, timeout_s=PATIENCE_S)
     finalise_share_transactions(wire)

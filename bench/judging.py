@@ -125,8 +125,8 @@ def record(folder: Path, exchanges: int) -> Path:
 def exchanges_in(recording: Path, stop_at: int | None = None, to: Path | None = None) -> int:
     """Returns the number of exchanges in a recording.
 
-    If `to` is given, also copies the recording's blocks to that file, up to the block in which exchange number
-    `stop_at` starts.
+    If `to` is given, also copies the recording's blocks to that file, up to the block that contains the start of
+    exchange number `stop_at`.
     """
     count, end = 0, 0
     with recording.open("rb") as file:

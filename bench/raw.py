@@ -1,4 +1,4 @@
-"""Sends Produce requests as fast as a broker responds, from a C program that uses very little CPU itself."""
+"""Sends Produce requests as fast as a broker responds, from a C program that itself uses very little CPU time."""
 
 import os
 import time
@@ -16,9 +16,9 @@ from tests.support.requests import produce_request
 PRODUCE_VERSION = 9
 PARTITIONS = 8
 SECONDS = 1.5
-# Position of the error code in a response, counted from the end of the length, for a topic with an empty name. The sum
-# covers correlation id, tags, number of topics, name length, number of partitions, and index. Add the length of the
-# topic's name.
+# Position of the error code in a response to a request for a topic with an empty name, counted from the end of the
+# length. The sum covers correlation id, tags, number of topics, name length, number of partitions, and index. Add the
+# length of the topic's name.
 ERROR_AT_WITHOUT_NAME = 4 + 1 + 1 + 1 + 1 + 4
 
 

@@ -53,7 +53,7 @@ RULE = {"at": "marker", "do": {"hold": HOLD}}
 
 
 class Walks(RequestFilter):
-    """Records the functions that run for each request. It works only if requests do not overlap.
+    """Records the functions run for each request. It works only if requests do not overlap.
 
     `passed` contains the functions that each API's last request ran, keyed by file.
     """
@@ -72,7 +72,7 @@ class Walks(RequestFilter):
         return _WalkedReply(reply)
 
     def add_release(self, rules: Rules) -> None:
-        """Releases the last EndTxn request's marker. The functions that run are added to those of the request."""
+        """Releases the last EndTxn request's marker. The functions run are added to those of the request."""
         self._now = self.passed[ApiKey.END_TXN]
         sys.setprofile(self._note)
         rules.release(HOLD)

@@ -51,8 +51,7 @@ def set_up(bootstrap: str) -> None:
 
 
 def pay(bootstrap: str, numbers: range) -> int:
-    """Writes these payments, and additional payments in transactions that are aborted. Returns the number of aborted
-    payments."""
+    """Writes these payments, and additional ones in aborted transactions. Returns the number of aborted payments."""
     aborted = 0
     with Producer(bootstrap_servers=bootstrap, transactional_id="shop") as producer:
         until_done(producer.init_transactions)
@@ -187,7 +186,7 @@ class Ledger:
         self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def fill(self, broker: str, count: int) -> None:
-        """Writes `count` payments and has the group read half of the payments that it has not read yet."""
+        """Writes `count` payments and has the group read half of those that it has not read yet."""
         aborted = pay(self._address, self._take(count, self._committed))
         say(f"{broker}: {count:,} more payments were committed, and {aborted:,} others were aborted.")
         self._book((len(self._committed) - len(self._booked)) // 2)

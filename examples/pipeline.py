@@ -2,8 +2,8 @@
 
 make example-pipeline  or: python examples/pipeline.py [--orders 20000]
 
-Starts a broker in a temporary directory and writes orders to it, some of them in transactions that are aborted. A query
-in a separate process writes the enriched orders to a second topic.
+Starts a broker in a temporary directory and writes orders to it, some of them in aborted transactions. A query in a
+separate process writes the enriched orders to a second topic.
 
 The query's driver is killed twice: first when a batch has been decided but Spark has not yet recorded the decision, and
 then when a batch's tasks have written rows but nothing has been decided. The broker is killed once. At the end, both
@@ -120,7 +120,7 @@ def main(orders: int, master: str, bootstrap: str | None) -> int:
                 bootstrap = broker.start()
                 say(f"a broker serves on {bootstrap}")
             assert bootstrap is not None
-            # A broker that was already running may have topics from an earlier run.
+            # A broker that was already running may contain topics from an earlier run.
             topic = "orders" if broker is not None else f"orders-{uuid.uuid4().hex[:8]}"
             most_per_batch = max(1, orders // BATCHES)
             job = Job(bootstrap, master, topic, f"{topic}-enriched", str(folder / "checkpoint"), most_per_batch)

@@ -27,8 +27,8 @@ DEFAULT = re.compile(r"^(        )(\w+): (.*) = UNSET,$", re.M)
 def with_codecs(source: str, module: str) -> str:
     """Returns the source of a message's module, extended with decoders and encoders for all versions.
 
-    Requests get only decoders and responses get only encoders, because the broker needs nothing else. Messages that the
-    broker stores in records get both.
+    Requests get only decoders and responses get only encoders, because the broker needs nothing else. Messages stored
+    in the broker's records get both.
     """
     schema = load(module)
     functions: list[str] = []

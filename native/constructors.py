@@ -14,7 +14,7 @@ HAS_NONE = re.compile(r"\bNone\b|\bobject\b|\bAny\b")
 
 
 def with_constructors(source: str) -> str:
-    """Returns the source with an `__init__` for each dataclass that uses no options except `slots` and `frozen`.
+    """Returns the source with an `__init__` for each dataclass whose only options are `slots` and `frozen`.
 
     The method replaces the empty line after the class, so that line numbers in tracebacks do not change. mypyc 2.4.1
     compiles generic dataclasses to classes that cannot be imported, so they become ordinary classes with `__init__` and

@@ -174,7 +174,7 @@ def _similar_option(name: str) -> str:
 
 def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | None:
     """Returns the plan for the topics and other objects that the options and KAFKA_CREATE_TOPICS request, or None if
-    they do not request any. Raises UsageError if the seed is invalid, and OSError if its file cannot be read."""
+    they request nothing. Raises UsageError if the seed is invalid, and OSError if its file cannot be read."""
     if options.seed is None and not options.topics and not environ.get("KAFKA_CREATE_TOPICS"):
         return None
     # Imported here because most brokers have no seed.

@@ -1,8 +1,8 @@
 """Decides from measurements whether an operation costs more CPU time than before. This module does not use a clock.
 
-The two brokers take short turns. Other work on the machine can only increase a turn's CPU time (because of caches or a
-shared core), so each broker's quietest turns are compared. An operation that seems slower is measured again before it
-is reported as slower.
+The two brokers take short turns at the work. Other work on the machine can only increase a turn's CPU time (because of
+caches or a shared core), so each broker's quietest turns are compared. An operation that seems slower is measured again
+before it is reported as slower.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 
 MARGIN = 1.25  # highest accepted cost, relative to the cost at the base
 ATTEMPTS = 3  # An operation is slower only if all of these measurements show it.
-QUIETEST = 0.2  # share of the turns that are compared
+QUIETEST = 0.2  # fraction of the turns to compare
 
 
 class Verdict(Enum):

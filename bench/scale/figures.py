@@ -54,8 +54,8 @@ class Curve:
 
 
 def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
-    """Returns the first size from which the cost remains at least twice the cost at the smallest size, or None if there
-    is no such size."""
+    """Returns the first size from which the cost stays at least twice as high as at the smallest size, or None if there
+    is none."""
     found = None
     for size, value in zip(sizes, values, strict=True):
         if value < KNEE * values[0]:

@@ -168,7 +168,7 @@ def batch_size_at(data: Bytes, position: int) -> int:
 
 
 def computed_crc(data: Bytes, position: int, size_bytes: int) -> int:
-    """Computes the CRC-32C of the batch of `size_bytes` bytes at `position`, without copying the batch."""
+    """Computes the CRC-32C of the batch at `position`, which is `size_bytes` long, without copying the batch."""
     return crc32c(memoryview(data)[position + CRC_START : position + size_bytes])
 
 

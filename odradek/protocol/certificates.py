@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "Odradek development"
-# Tolerated difference between this machine's clock and those of the machines that use the certificates.
+# Maximum difference between this machine's clock and those of the machines that use the certificates.
 CLOCK_TOLERANCE = timedelta(hours=1)
 _NO_USE = dict.fromkeys(
     (

@@ -1,8 +1,8 @@
 """Builds and reads control batches, which the broker itself writes and which clients skip.
 
-The key of a control record consists of two int16 values, the version (0) and the type. ABORT and COMMIT are the markers
-that end a transaction. The other types belong to the KRaft metadata log. Sources: docs/spec/transactions.md#s4-8; dumps
-of Kafka's metadata log.
+The key of a control record consists of two int16 values, the version (0) and the type. The types ABORT and COMMIT are
+for the markers that end a transaction. The other types belong to the KRaft metadata log. Sources:
+docs/spec/transactions.md#s4-8; dumps of Kafka's metadata log.
 """
 
 import struct
@@ -181,8 +181,8 @@ def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | 
 def leader_change_batch(
     *, leader_id: int, voter_ids: list[int], timestamp_ms: int, base_offset: int, leader_epoch: int
 ) -> bytearray:
-    """Builds the batch with which a KRaft leader begins its epoch. It contains the leader and the voters, all of which
-    are recorded as having voted for the leader."""
+    """Builds the batch that a KRaft leader writes at the beginning of its epoch. It contains the leader and the voters,
+    all of which are recorded as having voted for the leader."""
     voters = bytearray([len(voter_ids) + 1])
     for voter_id in voter_ids:
         voters += struct.pack(">ib", voter_id, 0)

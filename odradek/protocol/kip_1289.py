@@ -13,5 +13,5 @@ FEATURE = "odradek.share.transactions"
 FEATURE_LEVEL = 1
 API_KEY = 95  # API key of TxnShareAcknowledge at FEATURE_LEVEL
 
-# The first of Odradek's own tags, which durably store the acknowledgements that are pending in a transaction.
+# The first of Odradek's own tags, which durably store a transaction's pending acknowledgements.
 PRIVATE_TAGS = 10_000

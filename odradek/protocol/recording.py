@@ -87,7 +87,7 @@ class RecordingEntry:
 
     exchange       number of the exchange within the recording, or 0 if the entry is not part of an exchange
     time_us        time since the beginning of the recording, on a monotonic clock
-    waited_us      how long before `time_us` the last byte may have arrived
+    waited_us      how long before `time_us` the last byte may have arrived, in µs
     is_masked      whether the end of the body was removed because it contained secrets
     is_behind      for a request: whether it was sent before the previous response was written
     is_unsure      for a request: whether `is_behind` could not be determined
@@ -123,7 +123,7 @@ class PackedEntries:
     __slots__ = ("_bodies", "_items", "_numbers", "run")
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []  # the numbers of all entries in turn
+        self._numbers: list[int] = []  # the numbers of all entries, concatenated
         self._items: list[int] = []
         self._bodies = bytearray()
         self.run: object | None = None

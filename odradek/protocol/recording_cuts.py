@@ -145,8 +145,7 @@ def cut_request(frame: memoryview) -> list[Buffer] | None:
 
 
 def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
-    """Returns the start and end of each batch in a Produce request, or an empty list if one of the batches is
-    unusual."""
+    """Returns the start and end of each batch in a Produce request, or an empty list if any batch is unusual."""
     head = api_and_version(frame)
     if head is None or head[0] != PRODUCE_KEY:
         return []

@@ -88,7 +88,7 @@ class _AvroComparison(avro.compatibility.ReaderWriterCompatibilityChecker):
     ) -> Any:
         pair = id(reader), id(writer)
         if pair not in self._results:
-            # assumes that the schemas are compatible while the comparison runs, because a schema may contain itself
+            # assumes that the schemas are compatible while they are being compared, because a schema may contain itself
             self._results[pair] = avro.compatibility.CompatibleResult
             self._results[pair] = self.calculate_compatibility(reader, writer, [*(location or ()), reference_token])
         return self._results[pair]

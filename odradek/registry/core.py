@@ -43,7 +43,7 @@ class Registry:
     """Decides the outcome of each request.
 
     level  the compatibility level that applies unless requests have set one for the subject or all subjects
-    facts  parses and compares schemas. A decision raises NotGathered if a fact is not available yet
+    facts  parses and compares schemas. A decision raises NotGathered if a fact is not yet available
     """
 
     level: str = DEFAULT_LEVEL

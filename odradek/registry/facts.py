@@ -103,8 +103,8 @@ class NotGathered(Exception):
 
 @dataclass(slots=True)
 class GatheredFacts:
-    """The facts that have been gathered for one request. A fact remains available, so every attempt to decide the
-    request makes progress."""
+    """The facts gathered for one request. A fact remains available, so every attempt to decide the request makes
+    progress."""
 
     _found: dict[Question, Any] = field(default_factory=dict)
 

@@ -76,7 +76,7 @@ class ParsedSchema(Protocol):
     def canonical(self) -> str: ...
 
     def normalized(self) -> str:
-        """Returns the text in a form that leaves out meaningless differences, such as the order of properties."""
+        """Returns the text in a form without insignificant differences, such as the order of properties."""
 
     def cannot_read(self, writer: Any) -> list[Incompatibility]:
         """Returns the reasons that this schema, as the reader's, cannot read data written with a writer's schema of the

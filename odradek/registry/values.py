@@ -81,8 +81,8 @@ def schema_id_of(content: bytes) -> int:
 
 
 def decode(content: bytes, schema_type: str, schema: ParsedSchema, budget: DecodingBudget | None = None) -> str:
-    """Decodes a key or value in wire format to JSON on one line. Numbers keep the form in which they were written.
-    Raises SchemaValueError.
+    """Decodes a key or value in wire format to JSON on one line. Numbers remain as they were written. Raises
+    SchemaValueError.
 
     budget  limits the work, which is deducted from it; None means no limit
     """

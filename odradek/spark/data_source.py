@@ -21,7 +21,7 @@ from odradek.spark.options import OptionError, SinkOptions, SourceOptions, flag,
 
 
 class OdradekSource(DataSource):  # type: ignore[misc]
-    """The data source that Spark finds under the name `odradek`."""
+    """The data source registered with Spark under the name `odradek`."""
 
     @classmethod
     def name(cls) -> str:

@@ -66,7 +66,7 @@ class PreparedPart:
 class LedgerEntry:
     """A sink's last decision, namely that batch `batch` consists of the transactions in `parts`.
 
-    doomed          ids of transactions that some process may be aborting
+    doomed          ids of transactions that another process may be aborting
     is_finished     whether all parts have ended, so that they need not be looked up at the broker
     expires_ms      time at which a batch write's key can be used again; None for a stream
     digest_version  version of the digest algorithm. A record without this field was written before digests had
@@ -112,7 +112,7 @@ class LedgerEntry:
                 "doomed": tuple(document["doomed"]),
             }
             names = {name: _JSON_NAMES.get(name, name) for name in cls.__slots__}
-            # Records of earlier releases lack `finished`, `expires` or `digestVersion`.
+            # Records written by earlier releases lack `finished`, `expires` or `digestVersion`.
             return cls(**{name: document[short] for name, short in names.items() if short in document})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not a record of the ledger: {text[:200]!r}") from error

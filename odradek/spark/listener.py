@@ -281,7 +281,7 @@ def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = D
     """
     from odradek.spark.data_source import OdradekSource
 
-    # A Spark Connect session has no such attribute, and the Python of its server is not on this machine.
+    # A Spark Connect session does not have this attribute, and its server's Python is not on this machine.
     context = getattr(spark, "_sc", None)
     if context is not None and not context.getConf().get("spark.submit.pyFiles", ""):
         require_worker_python(context.pythonExec)

@@ -126,7 +126,7 @@ class OffsetReader:
         return self._opened().end_offsets(list(partitions))
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the log end offsets, which lie after the records of open transactions."""
+        """Returns the log end offsets, which are also past the records of open transactions."""
         reader = consumer(replace(self._options, isolation_level="read_uncommitted"))
         try:
             return reader.end_offsets(list(partitions))

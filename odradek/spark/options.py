@@ -112,7 +112,7 @@ class Bound:
     needs_record: bool = False
 
     def named(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Returns the partitions that the bound names. If it names none, returns all `partitions`."""
+        """Returns the partitions that the bound names, or all `partitions` if it does not name any."""
         return {*self.offsets, *self.timestamps_ms} or set(partitions)
 
     @property

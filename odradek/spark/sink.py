@@ -247,7 +247,7 @@ def _votes(messages: Iterable[TaskMessage]) -> list[Vote]:
 
 
 def _on_background_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Runs the coroutine to completion on this process's event loop, to which the leases of `_sinks` belong."""
+    """Runs the coroutine to completion on this process's event loop, on which the leases in `_sinks` are held."""
     from odradek.client.sync.background import background_loop
 
     background_loop().run(lambda: work, SimpleQueue())

@@ -81,7 +81,7 @@ class ReplayDiffers(SinkError):
 
 
 class LeaseContested(SinkError):
-    """Other processes repeatedly took the sink's lease."""
+    """Other processes kept taking the sink's lease."""
 
 
 class LeftOpen(SinkError):
@@ -187,8 +187,8 @@ def digest_of(votes: Sequence[Vote], version: int) -> int | None:
 
 
 class TwoPhaseSink:
-    """The driver's side of one sink. Only one call may run at a time. A call that crashed at any point can be
-    repeated."""
+    """The driver's side of one sink. Only one call may run at a time. A call can be repeated no matter where it
+    crashed."""
 
     def __init__(
         self,
@@ -520,7 +520,7 @@ class TwoPhaseSink:
 
 
 async def _described(admin: Admin, transactional_id: str) -> TransactionDescription | None:
-    """Describes a transaction. Returns None if the coordinator does not know the id."""
+    """Describes a transaction, or returns None if the coordinator does not know the id."""
     try:
         return (await admin.describe_transactions([transactional_id]))[transactional_id]
     except ClientError as error:

@@ -52,7 +52,7 @@ class RecordingProxy:
         self.bypassing_addresses: list[Address] = []
         self._warn = warn
         self._host = ""
-        self._addresses: set[Address] = set()  # addresses that were already checked
+        self._addresses: set[Address] = set()  # addresses already checked
         self._address_checks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.exchanges = 0

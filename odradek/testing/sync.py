@@ -262,7 +262,7 @@ class Cluster:
         return {each["name"]: each["waiting"] for each in self._ask(table.HOLDS)}
 
     def release(self, hold: str) -> int:
-        """Releases a hold. Returns the number of requests that were waiting at it, which now continue."""
+        """Releases a hold, so that the requests waiting at it continue. Returns their number."""
         count: int = self._ask(table.RELEASE, name=hold)["released"]
         return count
 
@@ -278,7 +278,7 @@ class Cluster:
 
     def requests(self, /, *, since: int = 0, **where: str) -> list[Mapping[str, Json]]:
         """Returns the most recent exchanges, decoded, oldest first. `since` selects the exchanges whose `number` is
-        higher. The arguments `api` and `client_id` restrict the result further."""
+        higher. `api` and `client_id` narrow down the result further."""
         found: list[Mapping[str, Json]] = self._ask(table.REQUESTS, since=since, **where)
         return found
 
@@ -392,7 +392,7 @@ class Cluster:
         self._ask(table.RACK, node=node, rack=rack)
 
     def follow(self, topic: str, partition: int, node: int, end: int | None) -> None:
-        """Limits the log of a follower to offsets below `end`. If `end` is None, removes the limit."""
+        """Limits a follower's log to offsets below `end`, or removes the limit if `end` is None."""
         self._ask(table.FOLLOWER, topic=topic, partition=partition, node=node, end=end)
 
     def truncate(self, topic: str, partition: int, offset: int, *, node: int | None = None) -> Mapping[str, Json]:

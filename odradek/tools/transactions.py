@@ -8,9 +8,9 @@ A transaction in doubt may not end on its own either: it is part of a two-phase 
 
 | end it | if it is | effect |
 |---|---|---|
-| by its coordinator | any other transaction | like a new producer with its id: everything ends, the old one is fenced |
-| by force | a two-phase commit, whose owner was promised that it would wait | the same |
-| by a marker in one partition | a transaction that is unknown to all coordinators | it ends in that partition |
+| by its coordinator | any other transaction | it ends in all partitions, and its producer is fenced |
+| by force | a two-phase commit, which the broker has promised not to end | the same |
+| by a marker in one partition | a transaction unknown to all coordinators | it ends in that partition |
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ CONTROL_KEY = Struct("version" / Int16sb, "type" / Int16sb)
 END_TXN_MARKER = Struct("version" / Int16sb, "coordinatorEpoch" / Int32sb)
 METADATA_FRAME = Struct("frameVersion" / VarInt, "type" / VarInt, "version" / VarInt, "end" / Tell)
 
-# The module of the message in each type of control record. Each message's first field is its version.
+# The module that defines the message in each type of control record. Each message's first field is its version.
 CONTROL_VALUES: Mapping[ControlType, str] = {
     ControlType.LEADER_CHANGE: "leader_change_message",
     ControlType.SNAPSHOT_HEADER: "snapshot_header_record",

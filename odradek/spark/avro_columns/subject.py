@@ -85,7 +85,7 @@ def is_only_bytes(document: Json) -> bool:
 def wrapped(document: Json) -> str:
     """Returns the JSON text of a record schema whose only field has the given schema.
 
-    Avro encodes a value in the same way as a record that contains only this value. In PERMISSIVE mode, `from_avro`
+    Avro encodes a value in the same way as a record whose only field has that value. In PERMISSIVE mode, `from_avro`
     returns a record whose fields are all null if the bytes do not match the schema. With the wrapper, the value is the
     only field and becomes null, so it differs from a valid value whose own fields are all null.
     """

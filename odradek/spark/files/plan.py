@@ -162,7 +162,7 @@ def _pruned(whole: OffsetRange, options: FileOptions) -> OffsetRange:
 
 def _cut(whole: OffsetRange, found: PartitionSurvey, options: FileOptions) -> Iterator[FileTask]:
     """Cuts a range into tasks at the survey's places. A task reads at most maxBytesPerPartition bytes, unless a single
-    place is larger. Places that contain only records that are too old are left out."""
+    place is larger. Places whose records are all too old are left out."""
     places, not_before = found.places, options.pruning.not_before
     offsets = [place.offset for place in places]
     first = max(0, bisect_left(offsets, whole.start_offset + 1) - 1)

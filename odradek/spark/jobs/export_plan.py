@@ -122,7 +122,7 @@ class SourceBounds:
     """The offset ranges of a source's partitions.
 
     earliest  start of the log
-    first     the offset at which an export begins if it has not read the partition before
+    first     the offset at which an export starts if it has not read the partition before
     latest    the offset at which this export ends
     """
 

@@ -69,7 +69,7 @@ class Input:
 def input_of(text: str, topics: Iterable[str] = ()) -> Input:
     """Parses an input as the user typed it. Looks for directories, but does not contact a cluster. Raises InputError.
 
-    text    one of the forms in the table of this module
+    text    one of the forms in this module's table
     topics  the topics to read, if `text` does not name them
     """
     requested = tuple(topics)

@@ -35,7 +35,7 @@ class Distribution:
         return sum(self.counts.values())
 
     def quantile(self, share: float) -> float:
-        """Returns the upper end of the bucket that contains this quantile, or 0 if there are no values."""
+        """Returns the upper bound of the bucket that contains this quantile, or 0 if there are no values."""
         target, seen = share * self.total, 0
         for number in sorted(self.counts):
             seen += self.counts[number]

@@ -19,7 +19,7 @@ _STYLE = Path(__file__).parent / "assets" / "profile.css"
 
 
 def page(profile: Profile, made: datetime) -> str:
-    """Returns a profile's HTML page. `made` is the time at which the profile was made, with its time zone."""
+    """Returns a profile's HTML page. `made` is the time at which the profile was made, including the time zone."""
     found = "".join(f"<li>{escape(each)}</li>" for each in profile.findings())
     body = "".join(
         [

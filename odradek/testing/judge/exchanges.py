@@ -106,7 +106,7 @@ class Exchange:
     earliest_us    the earliest time at which the client can have sent the request
     lacks_records  whether the recording left out the records, after checking the CRCs of their batches
     is_behind      whether the request was sent before the response to the previous request
-    is_unsure      whether it is unknown if the request was sent before the response to the previous request
+    is_unsure      whether it is unknown which came first, the request or the response to the previous one
     """
 
     number: int

@@ -107,7 +107,7 @@ class _Suite:
 
 
 def _counts(cases: list[str], took_s: float) -> str:
-    """Returns the attributes of a suite or of the complete report: the numbers of elements in `cases`, and the time."""
+    """Returns the attributes of a suite or the complete report: the numbers of elements in `cases` and the time."""
     ends = {name: sum(f"<{element}" in case for case in cases) for name, element in COUNTED_ELEMENTS.items()}
     counts = " ".join(f'{name}="{count}"' for name, count in ends.items())
     return f'tests="{len(cases)}" {counts} time="{took_s:.3f}"'

@@ -299,7 +299,7 @@ def _client_id(frame: bytes) -> str:
 
 
 def _control_call(entry: RecordingEntry) -> dict[str, Any] | None:
-    """Returns the control interface call in an entry, or None if the entry does not contain one."""
+    """Returns an entry's control interface call, or None if it does not contain one."""
     return json.loads(entry.body).get("called") if entry.kind is Kind.EVENT else None
 
 

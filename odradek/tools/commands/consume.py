@@ -151,7 +151,7 @@ async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
 async def _ends(
     consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
 ) -> dict[TopicPartition, int] | None:
-    """Returns the (exclusive) offset at which to stop in each partition, or None if reading continues forever."""
+    """Returns the (exclusive) offset at which to stop in each partition, or None to read forever."""
     if not options.exit and options.until_ms is None:
         return None
     ends = await consumer.end_offsets(partitions)
@@ -213,7 +213,7 @@ async def _print(
 
 
 async def _is_at(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Returns whether the end offsets are reached. In a group, only the partitions assigned to this member are
+    """Returns whether the end offsets have been reached. In a group, only the partitions assigned to this member are
     considered."""
     assigned = consumer.assignment()
     if not assigned:

@@ -3,8 +3,8 @@
 | status | meaning |
 |---|---|
 | 0 | done |
-| 1 | the broker refused the request, or it failed in another way |
-| 2 | the command line is wrong; nothing was sent |
+| 1 | the broker rejected the request, or the command failed in another way |
+| 2 | the command line is invalid; nothing was sent |
 | 3 | no broker could be reached, or it did not answer in time |
 | 4 | a topic, partition, group or transactional id in the command does not exist |
 | 5 | not permitted |

@@ -383,7 +383,7 @@ async def delete_offsets(admin: Admin, options: argparse.Namespace) -> None:
 async def delete_share(admin: Admin, options: argparse.Namespace) -> None:
     for name in names(options):
         # Describes the group first, which raises an error for groups of other types. DeleteGroups alone would delete
-        # such a group.
+        # them.
         await admin.describe_share_group(name)
         await admin.delete_groups([name])
         print(f"Deleted share group {name}.")

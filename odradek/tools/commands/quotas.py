@@ -66,7 +66,7 @@ def _named_entity(options: argparse.Namespace) -> QuotaEntity:
 
 
 def entity(options: argparse.Namespace) -> QuotaEntity:
-    """Returns the entity that the options specify. Raises ValueError if they specify none."""
+    """Returns the entity that the options specify. Raises ValueError if they do not specify one."""
     found = _named_entity(options)
     if not found:
         raise ValueError(

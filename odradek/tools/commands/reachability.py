@@ -1,4 +1,4 @@
-"""Implements `odradek wait`, with which scripts that start a broker wait until it is ready. Also explains why
+"""Implements `odradek wait`, which scripts that start a broker use to wait until it is ready. Also explains why
 advertised addresses cannot be reached.
 
 A response from the bootstrap server is not enough, because clients then connect to the addresses that it advertises. If

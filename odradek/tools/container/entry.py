@@ -60,7 +60,7 @@ def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, 
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    # Process 1 of a container has no default action for SIGTERM, but SIGTERM must be able to interrupt a start.
+    # A container's process 1 has no default action for SIGTERM, but SIGTERM must be able to interrupt a start-up.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(SIGTERM_EXIT))
     words = sys.argv[1:] if words is None else words
     kind, rest = kind_of(words, () if not words else _commands())

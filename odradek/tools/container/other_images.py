@@ -48,8 +48,7 @@ class VariableUse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The row for one variable of another image. If the name ends with `*`, the row is for all variables with this
-    prefix."""
+    """The row for one variable of another image, or for all variables with a prefix if the name ends with `*`."""
 
     name: str
     use: VariableUse
@@ -190,7 +189,7 @@ def as_apache_kafka(
 
 
 def _with_contents(given: Mapping[str, str], read_file: Callable[[str], str]) -> dict[str, str]:
-    """Returns the variables. If a variable of Bitnami's image is given as X_FILE, X gets the content of that file."""
+    """Returns the variables. If a variable of Bitnami's image is given as X_FILE, X is set to that file's content."""
     variables = dict(given)
     for row in TABLE:
         if row.is_bitnami and row.name + FILE_SUFFIX in variables:

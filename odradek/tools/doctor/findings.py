@@ -42,9 +42,9 @@ class DirectoryFacts:
     """Facts about a data directory.
 
     is_used    whether a broker has the directory open
-    refused    names of the logs that a broker refused because they are damaged
+    refused    names of the logs that a broker rejected because they are damaged
     set_aside  names of unfinished files, and of the directories of deleted or replaced topics
-    newest_ms  time of the latest change to a file in the directory
+    newest_ms  time of the last change to a file in the directory
     """
 
     path: str

@@ -47,7 +47,7 @@ class _Endpoint:
 class _Capture:
     """One TCP connection.
 
-    exchanges  the exchanges whose responses have not been written yet, in order
+    exchanges  the exchanges whose responses have not yet been written, in order
     responses  responses waiting for the responses to earlier requests, keyed by exchange
     """
 

@@ -77,7 +77,7 @@ class ConsumerMember:
     departure: Exchange | None = None
     fatal_response: Exchange | None = None
     stale_commit: Exchange | None = None
-    late_heartbeat: Exchange | None = None  # a heartbeat that was answered after the member had left
+    late_heartbeat: Exchange | None = None  # a heartbeat answered after the member had left
     is_assigned: bool = False  # whether the last response contained an assignment that the member must acknowledge
 
 
@@ -191,7 +191,7 @@ def _check_next_heartbeat(
     passed_us = exchange.received_us - last_heartbeat.earliest_us
     if reports or member.is_assigned:
         scene.record_kept("848.4", exchange)
-    # A member whose commit was refused after its last heartbeat may send the next heartbeat early, to learn its new
+    # A member whose commit was rejected after its last heartbeat may send the next heartbeat early to learn its new
     # epoch.
     elif member.interval_us and not (
         member.stale_commit is not None and member.stale_commit.answered_us > last_heartbeat.received_us

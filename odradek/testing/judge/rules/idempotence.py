@@ -125,7 +125,7 @@ class SentBatch:
 
     @property
     def is_refused(self) -> bool:
-        """True if all copies were refused, in which case the client may use the sequence for other records."""
+        """True if all copies were rejected, in which case the client may use the sequence for other records."""
         return self.batch is not None and self.doubtful_copies == 0 and self.acknowledgement is None
 
 
@@ -147,7 +147,7 @@ class PartitionSequence:
 @dataclass(slots=True)
 class WithoutTopic:
     """The sequences that one producer id and epoch used for a partition index after the topic was deleted. A retry
-    keeps its sequence (IDM.3), even if its batch becomes the first batch of a topic that was created again."""
+    keeps its sequence (IDM.3), even if its batch becomes the first one of a topic that was created again."""
 
     sequences: set[int] = field(default_factory=set)
 
@@ -233,7 +233,7 @@ def _check_sequence(
         sent_batch.doubtful_copies += 1
         return
     elif sequence in order.record_counts and sequence != order.next_sequence:
-        pass  # the earlier batch was refused, so its sequence may be used again
+        pass  # the earlier batch was rejected, so its sequence may be reused
     elif not order.is_split:
         is_next = sequence == order.next_sequence
         is_ahead = 0 < (sequence - order.next_sequence) % WRAP < WRAP // 2

@@ -210,7 +210,7 @@ def _remove_offsets(acquired: dict[int, int], first: int, end: int) -> None:
 
 
 def _has_refused(answer: Message | None) -> bool:
-    """Returns whether the broker refused the acknowledgements for any partition. Also returns True if the response is
+    """Returns whether the broker rejected the acknowledgements for any partition. Also returns True if the response is
     missing or has another type."""
     if isinstance(answer, ShareFetchResponse):
         return any(each.acknowledge_error_code for topic in answer.responses for each in topic.partitions)

@@ -262,7 +262,7 @@ def _check_next_heartbeat(
     reports = request.shutdown_application or bool(given) or any(each is not None for each in lists)
     if reports or member.may_acknowledge:
         scene.record_kept("STG.14", exchange)
-    # A member whose commit was refused after its last heartbeat may send the next heartbeat early, to learn its new
+    # A member whose commit was rejected after its last heartbeat may send the next heartbeat early to learn its new
     # epoch.
     elif member.interval_us and not (
         member.stale_commit is not None and member.stale_commit.answered_us > last_response.received_us

@@ -274,8 +274,8 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
     name, pair = claimed
     open_ = scene.state(OngoingTransaction, name, *pair)
     if exchange.version < TV2_PRODUCE:
-        # AddPartitionsToTxn contains topic names, so names are compared. A topic that has been created again in the
-        # meantime therefore also matches.
+        # AddPartitionsToTxn contains topic names, so names are compared. A topic that was deleted and created again
+        # therefore also matches.
         places = [(batch.topic.name, batch.partition) for batch in exchange.batches]
         missing = [place for place in places if place not in open_.partitions]
         why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""

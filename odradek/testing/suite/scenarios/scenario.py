@@ -19,8 +19,8 @@ class Scenario:
 
     nodes        the number of nodes in the cluster
     settings     the cluster's settings
-    is_decisive  whether the scenario alone decides the rule. Set it if the traffic of some clients decides the rule,
-                 but not the traffic of all clients.
+    is_decisive  whether the scenario alone decides the rule. Set it if traffic is enough to decide the rule for some
+                 clients, but not for all.
     """
 
     rule: str

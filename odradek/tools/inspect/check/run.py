@@ -281,7 +281,7 @@ def _compare_markers(ended_transactions: dict[tuple[int, int], list[tuple[Partit
 
 
 def _judge_open(report: Report) -> None:
-    """Reports open transactions. A transaction that its coordinator does not list as open will never end, and is
+    """Reports open transactions. A transaction that its coordinator does not list as open will never end and is
     reported as hanging. Hanging transactions are recognised only if the directory contains all of
     `__transaction_state`. A running broker can end a transaction during the check, so the log is read again before a
     transaction is reported as hanging."""
