@@ -11,7 +11,7 @@ from tests.clients.speakers import SPEAKERS, Speaker
 from tests.support.broker_process import Broker, new_broker
 
 SETTINGS: dict[str, object] = {"group.min.session.timeout.ms": 500, "offsets.topic.num.partitions": 4}
-# Settings of the shared broker. With the default settings, members of KIP-848 groups would notice a rebalance only
+# Settings for the shared broker. With the default settings, members of KIP-848 groups would notice a rebalance only
 # after five seconds.
 QUICK: dict[str, object] = SETTINGS | {
     "group.consumer.assignment.interval.ms": 0,

@@ -50,7 +50,7 @@ def written(schema_id: int, payload: bytes) -> bytes:
 
 
 class Viewer:
-    """A client that requests views of the page and registers schemas."""
+    """A client that requests the page's views and registers schemas."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker

@@ -136,8 +136,8 @@ def copied(directory: Path, to: Path) -> Path:
 
 
 def test_kafka_delivers_only_the_records_without_committed_acknowledgements(kafka: Broker) -> None:
-    """Kafka delivers records with pending acknowledgements for the second time. The killed broker had also delivered
-    the remaining records once, but had not stored that delivery."""
+    """Kafka delivers records with pending acknowledgements a second time. The killed broker had also delivered the
+    remaining records once, but had not stored that delivery."""
     with worker(kafka.bootstrap, QUEUE, GROUP) as consumer:
         records = first_of(consumer)
         assert [record.offset for record in records] == list(range(3, 10))

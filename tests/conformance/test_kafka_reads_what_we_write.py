@@ -25,7 +25,7 @@ SEEDS = 20
 def lines() -> list[str]:
     found = []
     for module, version in versions():
-        if load(module).key == kip_1289.API_KEY:  # No release of Kafka has this API.
+        if load(module).key == kip_1289.API_KEY:  # No Kafka release has this API.
             continue
         for seed in range(SEEDS):
             rng = Random(f"{module} {version} {seed}")

@@ -43,7 +43,7 @@ class Network:
 
         broker           returns the running broker, or None if there is none
         note             adds a line to the trace
-        may_repeat_ends  whether an EndTxn may arrive twice; most producers cannot interpret the error of the second one
+        may_repeat_ends  whether an EndTxn may arrive twice; most producers cannot interpret the second one's error
         """
         self._time = time
         self._rng = rng

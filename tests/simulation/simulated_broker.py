@@ -91,7 +91,7 @@ class Parts:
 
     markers         wraps the writer that sends markers to the partition leaders
     state_log       wraps the log of a partition of `__transaction_state`
-    partition_sync  creates the object that syncs the records of a transaction that becomes a two-phase commit
+    partition_sync  creates the object that syncs a transaction's records when it becomes a two-phase commit
     coordinator     creates the coordinator, with the arguments of TransactionCoordinator
     workers         creates the simulated threads
     targets         creates the computations of target assignments for streams groups

@@ -50,7 +50,7 @@ class Database:
 
     owners: dict[str, int] = field(default_factory=dict)
     rows: dict[tuple[str, Pair], Attempt] = field(default_factory=dict)
-    # ordinary transactions, which only their timeout may end
+    # ordinary transactions, which may be ended only by their timeout
     ordinary: set[tuple[str, Pair]] = field(default_factory=set)
 
     def take_over(self, transactional_id: str) -> int:

@@ -107,7 +107,7 @@ class Scene:
         self.core = GroupCore(self.config, self.cluster)
         self.restart()
 
-    # Requests of clients.
+    # Client requests.
 
     def join(
         self,

@@ -205,7 +205,7 @@ def topic_is_gone_for_a_while(kafka: Cluster) -> None:
 def address_is_wrong_at_first(kafka: Cluster) -> None:
     """Makes the first Metadata response contain an address where nothing is listening.
 
-    If the client then queries a bootstrap server again, it gets the right address, where it is not connected.
+    If the client then queries a bootstrap server again, it gets the right address, to which it is not yet connected.
     """
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"Brokers[*].Port": 1}}, "times": 1})
