@@ -42,7 +42,7 @@ BEGAN = time.monotonic()
 Seen = TypeVar("Seen")
 
 
-# --- The application. It does not know which broker it uses.
+# --- The application, which does not know which broker it uses.
 
 
 def set_up(bootstrap: str) -> None:

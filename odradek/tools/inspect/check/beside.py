@@ -55,8 +55,8 @@ def check_snapshot(check: PartitionCheck, segment: SegmentFile) -> None:
 
 
 def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int, log_start_offset: int) -> None:
-    """Checks a transaction index. Must be called after the last segment has been read, because it may be the last
-    segment that shows that a log is compacted.
+    """Checks a transaction index. Must be called after the last segment has been read, because it may become clear only
+    in the last segment that a log is compacted.
 
     end_offset  end offset of the segment (exclusive)
     """

@@ -1,8 +1,8 @@
-"""Checks the rules that the batches of one partition must satisfy, from the first batch to the last. Works on bytes and
-does no I/O.
+"""Checks one partition's batches, from first to last, against the rules that they must satisfy. Works on bytes and does
+no I/O.
 
-A compacted log can lack offsets and sequences, but it may be a later batch that shows that a log is compacted. Gaps are
-therefore reported at the end.
+A compacted log can lack offsets and sequences, but it may become clear only in a later batch that a log is compacted.
+Gaps are therefore reported at the end.
 """
 
 from __future__ import annotations
