@@ -3,6 +3,6 @@ is imported together with the page, because it uses the page's JSON form of a re
 records.
 
 reading   reads records from a position, and waits for further records
-calls the table of calls, and their OpenAPI document
+calls     the table of calls, and their OpenAPI document
 routes    the HTTP handlers
 """
