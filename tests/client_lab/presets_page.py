@@ -46,7 +46,7 @@ PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "throttled-client": {"client_id": "judged"},
     "stale-member-epoch": {"group": "h"},  # the tour's KIP-848 group
 }
-# Presets that need a group member, and are therefore applied while the client runs.
+# Presets that need a group member and are therefore applied while the client is running.
 WHILE_AT_WORK = {"stale-member-epoch"}
 HAS_KIP_848 = {"confluent-kafka"}
 TRY_AGAIN_S = 0.1

@@ -1,4 +1,5 @@
-"""Cluster states that provoke bugs. A function prepares a state, or changes the state while an application runs."""
+"""Cluster states that provoke bugs. A function prepares a state or changes the state while an application is
+running."""
 
 from __future__ import annotations
 

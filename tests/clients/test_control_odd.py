@@ -277,7 +277,7 @@ def test_seeds_and_percentages_are_numbers(odradek: Odradek) -> None:
 
 
 class BrokerThatBegins(BrokerProcess):
-    """A broker with additional options of `odradek serve`."""
+    """A broker with additional options for `odradek serve`."""
 
     options: tuple[str, ...] = ()
 

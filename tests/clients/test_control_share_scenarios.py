@@ -124,8 +124,8 @@ def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
 
 
 def begin_to_accept(kafka: Cluster, member: ShareMember, first: int, last: int) -> None:
-    """Sends an acknowledgement, which remains pending because a rule holds the loading of the coordinator. Returns when
-    the request has arrived."""
+    """Sends an acknowledgement, which remains pending because a rule holds the coordinator's loading. Returns when the
+    request has arrived."""
     kafka.fault({"at": "loading", "match": {"topic": "__share_group_state"}, "do": {"hold": "load"}})
     kafka.move_coordinator("share", "g", 1)
     kafka.wait(hold="load")

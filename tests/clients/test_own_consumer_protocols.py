@@ -24,7 +24,7 @@ def protocol(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 def listening(consumer: Consumer, topic: str) -> Heard:
-    """Subscribes to the topic. Returns a list that collects the calls of the rebalance listener."""
+    """Subscribes to the topic. Returns a list that collects the rebalance listener's calls."""
     heard: Heard = []
 
     def note(what: str, partitions: list[TopicPartition]) -> None:

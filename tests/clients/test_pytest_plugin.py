@@ -109,7 +109,7 @@ def test_where(kafka, odradek):
 
 
 def run(folder: Path, tests: str, *arguments: str, **more: str) -> str:
-    """Runs tests in a folder and returns the output of pytest.
+    """Runs tests in a folder and returns pytest's output.
 
     more  additional environment variables
     """

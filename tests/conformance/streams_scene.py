@@ -252,8 +252,8 @@ class Scene:
         return Member(self, name, **always)
 
     def reported_again(self, tasks: Tasks) -> Tasks | None:
-        """Returns the tasks that the broker lists in its response to a report of wrong tasks. Kafka's response does not
-        mention tasks: docs/compatibility.md#groups."""
+        """Returns the tasks that the broker lists in its response when a member has reported wrong tasks. Kafka's
+        response does not mention tasks: docs/compatibility.md#groups."""
         return None if self.is_kafka else tasks
 
     def named(self, ending: str) -> str:

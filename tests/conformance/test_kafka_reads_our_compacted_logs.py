@@ -1,4 +1,4 @@
-"""Tests that Kafka's DumpLogSegments reads logs that Odradek has compacted, including their indexes and reports only
+"""Tests that Kafka's DumpLogSegments reads logs that Odradek has compacted, including their indexes, and reports only
 gaps."""
 
 from dataclasses import replace

@@ -109,7 +109,7 @@ def after_a_fetch(epoch: int) -> int:
 
 @needs_oracle
 def test_share_groups_that_kafka_recorded_go_on_where_they_were(tmp_path: Path) -> None:
-    """While Kafka ran, the group acknowledged the 30 records of one partition: it released every fifth record, and
+    """While Kafka ran, the group acknowledged the 30 records of one partition: it released every fifth record and
     accepted or rejected the others."""
     path = unpack("groups", tmp_path)
     with new_broker(path, {**settings(served("groups")), **QUICK}) as broker:

@@ -178,7 +178,7 @@ def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
 
 
 def history_of(bootstrap: str, partitions: int, workers: Workers, watched_values: list[str]) -> QueueHistory:
-    """Returns the history of the queue. Queries the cluster, so all workers must have exited."""
+    """Returns the queue's history. Queries the cluster, so all workers must have exited."""
     still_left = left(bootstrap)
     again = [f"{(each.value or b'').decode()} was delivered again" for each in delivered(bootstrap, 0.5)]
     taken, finished = workers.history()
@@ -193,7 +193,7 @@ def history_of(bootstrap: str, partitions: int, workers: Workers, watched_values
 
 
 def add_jobs(producer: Producer, number: int) -> None:
-    """Sends the jobs of a round without waiting for the broker, which may have been killed."""
+    """Sends a round's jobs without waiting for the broker, which may have been killed."""
     for each in range(number * JOBS_PER_ROUND, (number + 1) * JOBS_PER_ROUND):
         producer.send(JOBS, b"job %d" % each, partition=each % PARTITIONS)
 

@@ -1,4 +1,4 @@
-"""Builds the requests of a share consumer and its producer for one topic and reads their responses."""
+"""Builds a share consumer's and its producer's requests for one topic and reads their responses."""
 
 from __future__ import annotations
 

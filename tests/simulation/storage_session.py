@@ -22,7 +22,8 @@ PRODUCER_ID = 7
 
 @dataclass
 class Promises:
-    """What must exist after a crash, and what may exist: records, synced offsets, log start offsets and topics."""
+    """The records, synced offsets, log start offsets and topics that must exist after a crash, and those that may
+    exist."""
 
     written: dict[TopicPartition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     attempted: dict[TopicPartition, dict[int, set[bytes]]] = field(

@@ -186,7 +186,7 @@ class World:
             self.broker.sleep(16_000)
 
     def outputs(self) -> Counter[int]:
-        """Returns the number of outputs of each input that read_committed consumers see."""
+        """Returns how many of each input's outputs read_committed consumers see."""
         log = self.broker.partition("out").log
         found = Counter[int]()
         open_: dict[int, list[int]] = {}

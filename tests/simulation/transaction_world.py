@@ -222,7 +222,7 @@ class World:
 
         def answered(number: int, answer: Message) -> None:
             if number not in missing or (requests[number].client and self.broker is not broker):
-                return  # The response is late or repeated, or its connection ended with the broker.
+                return  # The response is late or repeated, or its connection was lost with the broker.
             self._note_answer(producer, answer)
             answers[number] = answer
             missing.discard(number)

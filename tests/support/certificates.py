@@ -91,7 +91,7 @@ class Authority:
         return pkcs12.serialize_key_and_certificates(None, None, None, [self.issued.certificate], _encryption(password))
 
     def issue(self, name: str, hosts: tuple[str, ...] = LOOPBACK, *, says_whose_key: bool = True) -> IssuedCertificate:
-        """Issues a certificate for a client, or for a server at `hosts`, each a DNS name or an IP address.
+        """Issues a certificate for a client, or for a server at `hosts`. Each host is a DNS name or an IP address.
 
         says_whose_key  whether the certificate has the authority key identifier that RFC 5280 requires
         """

@@ -73,7 +73,7 @@ class PendingRequest(Generic[A]):
 
 
 def subscription(*topics: str) -> bytes:
-    """Returns metadata of the consumer protocol in version 0."""
+    """Returns consumer protocol metadata at version 0."""
     return bytes(2) + encode(ConsumerProtocolSubscription(topics=list(topics), user_data=None), 0)
 
 

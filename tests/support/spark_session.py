@@ -70,8 +70,8 @@ def new_session(master: str, settings: dict[str, str] | None = None) -> Any:
 
 def use_in_this_thread(session: Any) -> None:
     """Makes the session this thread's active session. PySpark 4.3.0 does so in the thread that created the session, but
-    in other threads only for some calls. Without an active session, a write does not find formats that are implemented
-    in Python."""
+    in other threads only for some calls. Without an active session, a write does not find formats implemented in
+    Python."""
     session.createDataFrame([(0,)], "number int")
 
 

@@ -1,4 +1,4 @@
-"""Scripts for offsets of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets,
+"""Scripts for share group offsets: DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets,
 including errors.
 
 The scripts play scenarios 32 to 35 and the rules of docs/spec/share-groups.md#s2-8.
