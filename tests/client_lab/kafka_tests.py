@@ -43,7 +43,7 @@ COORDINATES = (
     f"org.apache.kafka:kafka-streams:{VERSION}",
     *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-test-common-runtime", "kafka_2.13", "kafka-tools")),
     "org.junit.platform:junit-platform-console:1.13.1",
-    "junit:junit:4.13.2",  # needed by the tests of streams groups
+    "junit:junit:4.13.2",  # needed by the streams group tests
     "org.mockito:mockito-core:5.14.2",
     "org.hamcrest:hamcrest:3.0",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # writes log messages that some tests expect

@@ -1,6 +1,6 @@
 """Prints the text of docs/verdicts-presets.md: `python -m tests.client_lab.presets_page > docs/verdicts-presets.md`.
 
-Runs the tours of four clients under each preset, each on a new broker and judges the recordings. If there is a break
+Runs the tours of four clients under each preset, each on a new broker, and judges the recordings. If there is a break
 that examined.toml does not list, its proof is printed instead of the page.
 """
 

@@ -1,7 +1,7 @@
 """Prints the text of docs/verdicts.md: `python -m tests.client_lab.verdicts_page > docs/verdicts.md`.
 
 Runs a program of each client (a `Tour`: idempotent producer, transactions, groups) with each scene's faults, on a new
-broker and judges the recordings. Prints the evidence for each broken rule to standard error. If examined.toml does not
+broker, and judges the recordings. Prints the evidence for each broken rule to standard error. If examined.toml does not
 list one of the broken rules, the page is not printed. The clients' results in the complete suite are read from
 played.toml (tests/client_lab/suite.py).
 """

@@ -38,7 +38,7 @@ from tests.clients.client_work import CLIENT, CLIENTS, GROUP, PATIENCE_S, TOPIC,
 from tests.clients.speakers import wait_for
 from tests.support.wire import Wire
 
-DELAY_MS = 20_000  # less than the transaction timeout and the duration of acquisition locks
+DELAY_MS = 20_000  # less than the transaction timeout and the acquisition lock duration
 SLOW_BYTES_PER_S = 100  # At this rate, every matched response takes at least DELAY_MS.
 THROTTLE_MS = 7
 TIMEOUT_MS = 30_000  # request timeout, longer than any request takes

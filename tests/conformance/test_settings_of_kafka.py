@@ -17,7 +17,7 @@ from tests.support.oracle import needs_kafka, run_kafka
 pytestmark = needs_kafka
 
 OWN_PREFIX = "odradek."
-# Settings of the authorizer, which are in none of Kafka's tables.
+# The authorizer's settings, which are in none of Kafka's tables.
 OF_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 TABLES: Mapping[str, Mapping[str, Setting]] = {
     "broker": {

@@ -1,4 +1,4 @@
-"""Tests that a prepared transaction survives every kill -9 of the broker and ends as the external coordinator decided.
+"""Tests that a prepared transaction survives every kill -9 on the broker and ends as the external coordinator decided.
 
 The test runs ROUNDS transactions (12 by default) of one transactional id. In each round the broker is killed twice
 while it handles a chosen request. Then the application restarts and follows its notes. The test sends raw requests in

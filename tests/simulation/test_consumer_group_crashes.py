@@ -43,7 +43,7 @@ SETTINGS = {"group_consumer_assignment_interval_ms": "0", "group_initial_rebalan
 @dataclass(slots=True)
 class Member(GroupMember):
     """A member that works on the partitions in `owned`, and on those in `given`, which the last response assigned. It
-    stops its work on a partition before the next heartbeat reports this."""
+    stops working on a partition before the next heartbeat reports this."""
 
     topics: list[str] | None = field(default_factory=lambda: [TOPIC])
     regex: str | None = None

@@ -64,7 +64,7 @@ TASKS = {("0", index) for index in range(PARTITIONS)}
 
 @dataclass(slots=True)
 class Member(GroupMember):
-    """A member that works on the `active` and `standby` tasks of the last response. It stops its work on a task before
+    """A member that works on the `active` and `standby` tasks of the last response. It stops working on a task before
     the next heartbeat reports this."""
 
     active: set[Task] = field(default_factory=set)

@@ -23,7 +23,7 @@ def build(module: str, version: int, tree: Mapping[str, Any]) -> bytes:
 
 
 def tree_of(struct: Struct) -> dict[str, Any]:
-    """Returns the tree of a message, with the fields of all versions."""
+    """Returns a message's tree, with the fields of all versions."""
     return {name: _plain(getattr(struct, name)) for name in struct.__slots__}
 
 
