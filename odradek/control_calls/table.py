@@ -114,9 +114,7 @@ CREATE = ControlCall(
     CallScope.PROCESS,
     action="create",
     body=(
-        CallField(
-            "settings", FieldKind.TEXT_PAIRS, {"type": "object"}, "settings of the brokers", metavar="SETTING=VALUE"
-        ),
+        CallField("settings", FieldKind.TEXT_PAIRS, {"type": "object"}, "broker settings", metavar="SETTING=VALUE"),
         CallField(
             "fork",
             FieldKind.TEXT,

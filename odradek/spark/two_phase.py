@@ -378,11 +378,11 @@ class TwoPhaseSink:
     ) -> None:
         where = f"batch {batch} of {self._sink.name}"
         if entry.batch < self._decided:
-            has = "no batch" if entry.batch == UNDECIDED else f"batch {entry.batch} as the last one"
+            has = "contains no batch" if entry.batch == UNDECIDED else f"ends with batch {entry.batch}"
             raise LedgerBehind(
-                f"{where}: batch {self._decided} was committed, but the ledger {LEDGER_TOPIC} has {has}: the broker"
-                " was restored from an older copy, or the topic was created again, so the output may lack"
-                " committed rows. Restore the newest copy, or a checkpoint that is not newer than the broker"
+                f"{where}: batch {self._decided} was committed, but the ledger {LEDGER_TOPIC} {has}: the broker was"
+                " restored from an older copy, or the topic was created again, so the output may lack committed"
+                " rows. Restore the newest copy of the broker, or a checkpoint that is no newer than the broker's data"
             )
         self._decided = max(self._decided, entry.batch)
         if entry.is_expired(self._clock_ms()):

@@ -181,8 +181,8 @@ def _findings(profile: Profile) -> Iterable[str]:
         )
     if log.batch_records.quantile(0.5) < _SMALL_BATCH and profile.records > 1_000:
         yield (
-            f"Half of the batches have no more than {log.batch_records.quantile(0.5):.0f} records. A higher"
-            " linger.ms in the producers makes batches larger, and everything cheaper."
+            f"Half of the batches contain at most {log.batch_records.quantile(0.5):.0f} records. Raising linger.ms"
+            " on the producers would make batches larger and reduce the cost per record."
         )
     ended = log.committed + log.aborted
     if log.aborted > _MANY_ABORTED * ended:
