@@ -1,6 +1,7 @@
 """Finds anomalies in a history. An anomaly is something that a reader of committed records must never see.
 
-    lost           a record that was acknowledged, or seen by a reader, is missing for a reader that has passed it
+    lost           a record that was acknowledged, or seen by a reader, was not returned to a reader that has passed its
+                   offset
     duplicated     a record appears more often than it can have been committed
     aborted read   a record belongs to an aborted transaction, or its send was refused
     early read     a record appears before anybody has requested the commit of its transaction
@@ -63,8 +64,8 @@ Place = tuple[TopicPartition, Value]
 
 @dataclass(slots=True)
 class Fate:
-    """The outcome of a transaction as its producer knows it. `asked_at` is the position in the history of the first
-    request to commit."""
+    """The outcome of a transaction as its producer knows it. `asked_at` is the position of the first commit request in
+    the history."""
 
     asked_at: int | None = None
     is_committed: bool = False

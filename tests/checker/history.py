@@ -72,8 +72,8 @@ class RecordsPolled:
 
 @dataclass(frozen=True, slots=True)
 class ReachedEnd:
-    """The consumer has read everything from its position to the end of the partition, where no transaction is open any
-    more."""
+    """The consumer has read everything from its position to the end of the partition, and no transaction is open there
+    any more."""
 
     consumer: str
     partition: TopicPartition

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-# Maximum time between the completion of a job and a worker's report that it received the job. A worker may still hold a
-# job in memory that it received before the broker was killed. After the restart, another worker may receive the job too
-# and finish it first. The first worker's acknowledgement is then refused.
+# Maximum time between the completion of a job and a worker's report that it received the job. A worker may still hold
+# in memory a job that it received before the broker was killed. After the restart, another worker can receive the same
+# job and finish it first. The first worker's acknowledgement is then refused.
 LATE_NS = 2_000_000_000
 
 
@@ -38,7 +38,7 @@ class JobsTaken:
 
 @dataclass(frozen=True, slots=True)
 class JobsFinished:
-    """A worker learned that the jobs' transaction is committed."""
+    """A worker learned that the jobs' transaction had been committed."""
 
     at_ns: int
     jobs: tuple[str, ...]

@@ -261,8 +261,8 @@ def test_damage_to_the_records_of_the_last_consumer_is_found(
     damage: Callable[[RecordsPolled, Random], RecordsPolled], shortest: int, found_as: set[Kind], seed: int
 ) -> None:
     shop = Shop(seed)
-    # The damage may remove a record whose acknowledgement was lost. The checker may call it missing only if another
-    # read has shown that it exists.
+    # The damage can remove a record whose acknowledgement was lost. The checker may report such a record as missing
+    # only if another read has shown that it exists.
     shop.read_all("last")
     places = [
         at

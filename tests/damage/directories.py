@@ -1,4 +1,5 @@
-"""Data directories after a clean stop, as bytes. They are small, but contain files and records of every kind."""
+"""Builds the contents of data directories as they are after a clean stop. The directories are small, but contain files
+and records of every kind."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -28,10 +29,10 @@ INTERNAL = (CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE)
 
 @dataclass(frozen=True, slots=True)
 class StartResult:
-    """The result of a start on a directory.
+    """The result of starting from a directory.
 
-    facts  facts about the complete broker
-    logs   by directory name, the outcome of each log, or the reason why the broker refused it
+    facts  facts about the broker as a whole
+    logs   the outcome of each log, or the reason for its refusal, keyed by directory name
     """
 
     facts: dict[str, object] = field(default_factory=dict)
@@ -42,7 +43,7 @@ class StartResult:
 class StoppedDirectory:
     """The files of a data directory after a clean stop.
 
-    damaged  suffix of the names of the files to damage; by default all files
+    damaged  suffix of the file names to damage; all files by default
     """
 
     files: dict[str, bytes]  # by path
@@ -125,8 +126,8 @@ def trimmed(given: LogOnDisk) -> None:
 
 
 def compacted() -> StoppedDirectory:
-    """Returns a log that was cleaned once, when it contained an aborted transaction and a tombstone, and then appended
-    to again."""
+    """Returns a log that was cleaned once while it contained an aborted transaction and a tombstone, and was then
+    appended to again."""
     given = CompactedLog()
     given.log.assign_leader_epoch(3)
     for number in range(9):

@@ -33,12 +33,13 @@ class Outcome(NamedTuple):
     found: list[tuple[int, ...]]  # the result of `read_at` for each batch
     by_timestamp: list[int | None]
     newest: int | None
-    retained_by: list[int]  # the timestamp of each segment, as retention uses it
+    retained_by: list[int]  # each segment's timestamp, as used by retention
     epoch_ends: list[tuple[int, int] | None]
 
 
 def outcome_of(log: Log) -> Outcome:
-    """Returns the outcome of a log. Raises KafkaError if a batch is damaged, which clients detect by its CRC."""
+    """Returns the outcome of a log. Raises KafkaError if a batch is damaged, because clients notice this when they
+    check the batch's CRC."""
     stored = list(batches_of(log))
     headers = [header for _, header, _ in stored]
     timestamps = sorted({header.max_timestamp for header in headers})

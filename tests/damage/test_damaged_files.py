@@ -1,9 +1,9 @@
-"""Tests that a start tolerates or reports damage to every file that it trusts after a clean stop. The tests flip each
-byte of a file, and truncate the file to each length.
+"""Tests that a broker started after a clean stop tolerates or reports damage to any file that it trusts. The tests flip
+each byte of a file, and truncate the file to each length.
 
-A start either reaches the same result as without the damage or is refused with a message that names the file. `make
-damage` tries every byte and every length. Otherwise, DAMAGE sets the number of bytes and of lengths to try per file,
-and DAMAGE_SEED chooses them.
+The start must either have the same result as without the damage, or report the damage in a message that names the file.
+`make damage` tries every byte and every length. Otherwise, the environment variable DAMAGE sets how many bytes and
+lengths to try per file, and DAMAGE_SEED selects them.
 """
 
 import logging
@@ -52,14 +52,14 @@ def damages(name: str, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def nobodys_bytes(name: str, path: str, content: bytes) -> Iterator[int]:
-    """Yields the positions of bytes whose damage no start can detect."""
+    """Yields the positions of bytes in which no start can detect damage."""
     log = undamaged(name).logs.get(path.split("/")[-2])
     if not path.endswith(".log") or not isinstance(log, Outcome):
         return
     for at, header in batches(content):
         if header.last_offset < log.log_start_offset:  # No client can read deleted records.
             yield from range(at, at + header.size_bytes)
-        # Compacted logs normally have gaps, so a base offset that moved into a gap is not detected.
+        # Compacted logs normally have gaps, so a damaged base offset that falls into a gap is not detected.
         elif name == "compacted":
             yield from range(at, at + BASE_OFFSET_BYTES)
 

@@ -1,11 +1,11 @@
-"""Disables features of Linux, so that the fallbacks for macOS and Windows run on Linux: `make test-elsewhere`.
+"""Disables Linux features, so that the fallbacks for macOS and Windows run on Linux: `make test-elsewhere`.
 
 Python runs this file at startup if `PYTHONPATH` contains this folder. The file therefore affects the tests and every
 broker and command that they start. The environment variable `WITHOUT` lists keys of `ABILITIES`, or contains a key of
 `SYSTEMS`. The product reads neither variable.
 
 `odradek.system` chooses its functions when it is imported. To imitate one of the `SYSTEMS`, this file imports the
-module while `sys.platform` has that system's name and, for Windows, while stand-ins for the modules of Windows exist.
+module while `sys.platform` has that system's name and, for Windows, while stand-ins for the Windows-only modules exist.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ SILENT = "org.slf4j:slf4j-nop"
 
 
 def class_path(name: str, *coordinates: str, slf4j: str = "1.7.36") -> str:
-    """Returns a framework's class path, whose jars are downloaded once. Logging is disabled."""
+    """Returns a framework's class path. Its jars are downloaded only once. Logging is disabled."""
     return install_jars(name, [*coordinates, f"{SILENT}:{slf4j}"])
 
 

@@ -146,7 +146,7 @@ def test_connect_copies_a_file_exactly_once_although_its_worker_is_killed(broker
 
 
 class Worker:
-    """A distributed worker of Kafka Connect. It is killed on exit."""
+    """A distributed Kafka Connect worker, which is killed when the `with` block ends."""
 
     def __init__(self, jars: str, bootstrap: str, folder: Path) -> None:
         folder.mkdir()

@@ -90,7 +90,7 @@ SCHEMAS = {
 
 @dataclass(frozen=True, slots=True)
 class RegistryClient:
-    """A client's release in its package registry, and the tool that its program needs.
+    """A release of a client in its package registry, and the tool needed to run its program.
 
     kinds  the types of schemas that the client supports
     """

@@ -1,4 +1,4 @@
-"""Tests that Kafka's own smoke test of Kafka Streams passes with `group.protocol=streams` and exactly-once processing
+"""Tests that Kafka's own smoke test for Kafka Streams passes with `group.protocol=streams` and exactly-once processing
 while its instances are killed.
 
 The driver and the application come from Kafka's system tests on Maven Central. They use a dozen topics, windows, table

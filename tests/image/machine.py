@@ -71,7 +71,7 @@ def make_network() -> None:
 
 @dataclass
 class Container:
-    """A container with those options of `docker run` that the tests need."""
+    """A container with the `docker run` options that the tests need."""
 
     image: Image
     work: Path

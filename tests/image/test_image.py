@@ -73,7 +73,7 @@ def test_the_container_becomes_healthy_accepts_records_and_stops_in_time(start: 
 
 
 def test_the_container_stops_within_two_seconds_of_sigterm(start: Run, tmp_path: Path) -> None:
-    """Makes up to eight attempts, because the machine may be busy. One attempt must be fast enough."""
+    """Makes up to eight attempts, because the machine may be busy. At least one attempt must be fast enough."""
     took_s = []
     for _ in range(8):
         broker = start(volume=tmp_path / "volume")

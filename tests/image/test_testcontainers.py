@@ -1,8 +1,8 @@
 """Tests that the image works with the Kafka modules of Testcontainers. Each test repeats the steps of one module:
 org.testcontainers:kafka 1.21 and 2, and the modules for Python (4), Node (12.2), Go (0.40), .NET (4) and Rust (0.13).
 
-All modules start a shell that waits for a script. They find out on which port of the host the container is published,
-write this port into the script, and wait for a line in the log.
+All modules start a shell that waits for a script. They look up the host port on which the container is published, write
+this port into the script, and wait for a line in the log.
 """
 
 import re
@@ -75,7 +75,7 @@ def wait_for_log(container: Container, awaited: str) -> None:
 
 
 def wait_until_inside(container: Container) -> None:
-    """Waits until files can be copied into the container. An engine's API also waits for that."""
+    """Waits until files can be copied into the container, as an engine's API does."""
     deadline = time.monotonic() + 60
     while container.execute("true").returncode != 0:
         assert time.monotonic() < deadline, container.log

@@ -1,7 +1,7 @@
 """Tests that a topic with 10⁶ records costs no more than a small topic. The page immediately shows the newest records,
-finds a text, and follows the end.
+finds text, and follows new records.
 
-The tests print the times (`pytest -s`), and assert that the size of responses does not depend on the size of the topic.
+The tests print the times (`pytest -s`), and assert that the size of responses does not depend on the topic's size.
 """
 
 import json

@@ -34,7 +34,8 @@ def odradek() -> Iterator[Odradek]:
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    """Yields a cluster with a commit held between its two markers, and with an unused rule whose name is markup."""
+    """Yields a cluster with a commit held between its two markers, and with an unused rule whose name contains
+    markup."""
     cluster = odradek.cluster(nodes=2)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("orders", 2)])["orders"].result(30)

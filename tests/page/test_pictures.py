@@ -78,7 +78,7 @@ def test_the_picture_of_a_broker_shows_its_clients(browser: Browser, http_port: 
 
 
 def test_the_picture_of_a_held_commit_shows_the_hold(browser: Browser) -> None:
-    """Runs the first example of docs/testing.md. Partition 0 has its marker, and partition 1's marker is held."""
+    """Runs the first example from docs/testing.md. Partition 0 has its marker, and partition 1's marker is held."""
     with Odradek.start() as odradek, odradek.cluster(topics={"orders": 2}) as kafka:
         kafka.fault({"at": "marker", "match": {"topic": "orders", "partition": 1}, "do": {"hold": "second"}})
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "order-service"})

@@ -1,6 +1,7 @@
 """Tests that the page stays small with a thousand topics and ten thousand transactional ids.
 
-The tests print the painting times (`pytest -s`) for docs/performance.md, and assert that responses do not grow.
+The tests print rendering times for docs/performance.md (`pytest -s`) and assert that the size of responses does not
+grow.
 """
 
 import asyncio

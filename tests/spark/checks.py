@@ -104,7 +104,7 @@ class Numbers:
         return True
 
     def check(self) -> int:
-        """Stops the query and recovers its sink. Then checks that each number of the decided batches was written once,
+        """Stops the query and recovers its sink. Then checks that each number in the decided batches was written once,
         and that no transaction is open.
 
         Returns the last decided batch.

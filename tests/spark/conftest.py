@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests. Each test has its own topics."""
+"""Provides one Spark session and one broker for all tests. Each test has its own topics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Spark format `odradek-faulty`. Its source and sink are those of `odradek`, but with a fault at a planned step.
 
-The fault happens in whichever process reaches the step. The option `fault` contains the plan. A fault happens once, or
-as often as the plan allows. Each fault creates a mark in the plan's directory, so that the test notices the fault.
+The fault happens in whichever process reaches the step. The option `fault` contains the plan. A fault happens once
+unless the plan allows more. Each fault creates a mark in the plan's directory, so that the test notices the fault.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Plan:
         Path(self.marks, "go-on").touch()
 
     def happen(self) -> None:
-        """Carries out the fault in this process, unless it has already happened as often as planned."""
+        """Carries out the fault in this process, unless it has already happened the planned number of times."""
         if not self._is_next():
             return
         if self.how == EXIT:
@@ -91,9 +91,10 @@ class Plan:
             time.sleep(POLL_S)
 
     def _is_next(self) -> bool:
-        """Creates the next mark and returns True. Returns False if the fault has already happened as often as planned.
+        """Creates the next mark and returns True. Returns False if the fault has already happened the planned number of
+        times.
 
-        A mark appears with its complete content, because the test may read it immediately.
+        A mark appears with its complete content, because the test might read it immediately.
         """
         mark = Path(self.marks, f"process-{os.getpid()}-{uuid.uuid4().hex}")
         mark.write_text(str(os.getpid()), encoding="ascii")

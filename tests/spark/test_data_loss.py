@@ -34,7 +34,8 @@ class NotWritten(Exception):
 
 @dataclass(slots=True)
 class Reading:
-    """A query on all topics whose names start with `name` and a hyphen. It keeps its values across restarts."""
+    """A query on all topics whose names start with `name` and a hyphen. It collects the values that it reads, and keeps
+    them across restarts."""
 
     spark: Any
     broker: Broker

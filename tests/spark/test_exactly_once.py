@@ -99,7 +99,8 @@ def test_any_multisets_are_compared_as_counters_say(spark: Any) -> None:
 def test_the_command_reports_the_differences_and_their_places(
     spark: Any, broker: Broker, topic: str, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command uses the active Spark session of these tests. It ignores aborted records on both sides."""
+    """The command uses the active Spark session of these tests. It ignores aborted records in the input and in the
+    output."""
     write(broker, topic, [b"1", b"2", b"3"], aborted=[b"9"])
     write(broker, output, [b"1", b"2", b"2"], aborted=[b"3"])
     at = f"kafka://{broker.bootstrap}"

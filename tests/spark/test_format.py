@@ -163,8 +163,8 @@ def test_a_key_that_was_first_written_without_rows_is_remembered(spark: Any, bro
 
 
 def test_two_simultaneous_writes_under_one_key_write_once(spark: Any, broker: Broker, output: str) -> None:
-    """The write that is decided first succeeds. The other write finds either its transactions aborted or the
-    decision."""
+    """The write that is decided first succeeds. The other write finds either that its transactions have been aborted or
+    that the decision has been recorded."""
     frame = spark.range(ROWS, numPartitions=2).selectExpr("concat('v', id) value")
 
     def attempt() -> None:

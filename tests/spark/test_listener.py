@@ -27,7 +27,8 @@ PATIENCE_S = 120.0  # limit for work that takes a second on an idle machine
 def plan(marks: str) -> Plan:
     """Returns a plan that makes both tasks pause after preparing their transactions.
 
-    If one task returned, Spark's abort would know the run and would end the other task's transaction as well.
+    If one task returned its vote, Spark's abort would learn which run it belongs to and end the other task's
+    transaction as well.
     """
     return Plan("task.PREPARED", WAIT, marks, batch=LAST_BATCH + 1, partition=None, times=TASKS)
 

@@ -117,8 +117,8 @@ async def recover_run(broker: Broker, sink: Sink, run: str) -> None:
 def test_a_recovery_under_a_running_query_has_its_batch_written_again(
     numbers: Numbers, marks: str, broker: Broker
 ) -> None:
-    """A recovery between the tasks and the commit assumes that the query has stopped. It ends the batch, which fails
-    and is written again (X2)."""
+    """A recovery between the tasks and the commit assumes that the query has stopped. It ends the batch's transactions,
+    so the batch fails and is written again (X2)."""
     plan = Plan("commit.BEGUN", WAIT, marks)
     query = numbers.run_until("the fault", lambda: plan.count > 0, plan)
     two_phase = TwoPhaseSink(Brokers(broker.bootstrap), Sink("spark", query.id))

@@ -170,7 +170,7 @@ def test_a_stream_copies_every_record_of_a_topic_to_another(
 def test_an_open_transaction_at_the_head_is_read_once_it_is_committed(
     connector: Connector, broker: Broker, tmp_path: Path, is_stream: bool
 ) -> None:
-    """The transaction uses two-phase commit (KIP-939), so that no timeout ends it."""
+    """The transaction uses two-phase commit (KIP-939), so no timeout can end it."""
     source = create_topic(broker.bootstrap, "source", partitions=1)
     target = create_topic(broker.bootstrap, "target", partitions=1)
 

@@ -1,4 +1,4 @@
-"""One broker and one cluster for all tests. Drivers and executors run in separate processes."""
+"""Provides one broker and one Spark cluster for all tests. Drivers and executors run in separate processes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ FAILED = 7
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a driver writes, where, and until when.
+    """Specifies what a driver writes, where it writes, and when it stops.
 
     report      file to which the driver writes first its process ids, then the query's id, and finally how the query
                 ended

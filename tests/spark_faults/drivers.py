@@ -75,10 +75,10 @@ class Driver:
 
 
 class Query:
-    """A query with its checkpoint and its drivers, which run one at a time or two at once."""
+    """A query with its checkpoint and its drivers. At most two drivers run at the same time."""
 
     def __init__(self, broker: Broker, output: str, folder: Path, environment: Mapping[str, str], **more: Any) -> None:
-        """`more` contains further fields of the Job."""
+        """`more` contains additional fields of the Job."""
         self._broker = broker
         self._output = output
         self._folder = folder

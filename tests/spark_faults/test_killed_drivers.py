@@ -2,7 +2,7 @@
 the same time (D1 to D7, D2z and W1 of the rule book).
 
 A killed driver's commit worker stays paused, and continues when the next driver is in the middle of its own batch. The
-environment variable ROUNDS sets the number of drivers that are killed in a row. The default is 2; 8 covers each step.
+environment variable ROUNDS sets the number of drivers that are killed in a row. The default is 2; 8 covers every step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tests that a query on a standalone cluster copies each record once, while its driver, its executors and the broker
 are killed.
 
-The environment variable RECORDS sets the number of records, and KILLS the total number of kills. A consumer of another
-library compares the topics. If there are many records, `odradek spark exactly-once` compares them too. `make
+The environment variable RECORDS sets the number of records, and KILLS the total number of kills. A consumer from
+another library compares the topics. If there are many records, `odradek spark exactly-once` compares them too. `make
 soak-spark` uses 100,000 records and 30 kills. SEED repeats a run's random choices, but not its timing.
 """
 
@@ -46,7 +46,7 @@ VICTIMS = ("driver", "executor", "broker")
 # records.
 COMPARED = 10_000
 PER_TRANSACTION = 100
-ABORTED = 5  # One in this many transactions is first written and aborted.
+ABORTED = 5  # One in this many transactions is aborted and then written again.
 
 
 class Copy:
@@ -62,7 +62,7 @@ class Copy:
         return "over" in report and report["error"] is None
 
     def runs_until(self, what: str, condition: Callable[[], object]) -> None:
-        """Keeps the query running until the condition holds or the query is over."""
+        """Keeps the query running until the condition holds or the query has copied everything."""
         deadline = time.monotonic() + PATIENCE_S
         while not (condition() or self.is_over()):
             if not self.driver.is_running():
@@ -133,7 +133,7 @@ def filled(bootstrap: str, topic: str) -> None:
 
 
 def kill(victim: str, copy: Copy, cluster: Cluster, broker: Broker, rng: random.Random) -> bool:
-    """Kills the driver, an executor or the broker. Returns False if the query was already over."""
+    """Kills the driver, an executor or the broker. Returns False if the query had already finished."""
     copy.runs_until("an executor", cluster.executors)
     if copy.is_over():
         return False

@@ -1,5 +1,5 @@
-"""Tests which records are removed when logs with transactions and idempotent producers are compacted, and why other
-records are kept.
+"""Tests which records are removed, and which must be kept, when logs with transactions and idempotent producers are
+compacted.
 
 Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
 """

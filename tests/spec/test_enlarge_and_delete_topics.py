@@ -1,4 +1,4 @@
-"""Tests CreatePartitions and DeleteTopics. The expected codes, messages and order are those of Kafka 4.3.1's answers to
+"""Tests CreatePartitions and DeleteTopics. The expected codes, messages and order come from Kafka 4.3.1's answers to
 the same requests."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""Tests that Fetch requests are answered immediately, wait, or are refused in the same cases as with Kafka 4.3.1."""
+"""Tests that Fetch requests are answered immediately, wait, or are refused in the same cases as in Kafka 4.3.1."""
 
 import asyncio
 from collections.abc import Mapping

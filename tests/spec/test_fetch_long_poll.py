@@ -6,7 +6,7 @@ from tests.support.clock import ManualTimers
 
 
 class Place:
-    """A stand-in for a partition that fetches wait for."""
+    """A stand-in for the partition from which fetches are waiting to read."""
 
     def __init__(self) -> None:
         self.parked: dict[FetchWait, None] = {}

@@ -1,4 +1,4 @@
-"""Tests the metrics of KIPs 98, 890, 932, 939 and 1289 as a scrape returns them in every state that changes them.
+"""Tests the metrics of KIPs 98, 890, 932, 939 and 1289 as a scrape returns them in every state that affects them.
 
 The coordinators, logs and share partitions are real, but the disk is a fake. The tests read the values from the text
 for Prometheus. Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11; docs/metrics.md.

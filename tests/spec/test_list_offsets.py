@@ -173,7 +173,7 @@ def test_the_earliest_offset_moves_with_the_log_start_and_keeps_its_epoch(scene:
     assert scene.ask(NOW_MS + 200) == (E.NONE, 200, 6, 3)
 
 
-# Kafka once returned records of open transactions for their timestamps.
+# Kafka once returned the offsets of records in open transactions when searching by timestamp.
 @pytest.mark.known_bug(28, "KAFKA-5522")
 def test_read_committed_finds_nothing_beyond_the_last_stable_offset(scene: Scene) -> None:
     scene.write((300,), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)

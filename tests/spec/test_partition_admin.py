@@ -1,5 +1,5 @@
-"""Tests DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs and InitProducerId, compared with the
-answers of Kafka 4.3.1."""
+"""Tests that DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs and InitProducerId give the same
+answers as Kafka 4.3.1."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -269,7 +269,7 @@ def test_an_error_with_acks_0_closes_the_connection(scene: Scene, how: dict[str,
 
 
 def test_a_large_batch_is_checked_in_a_thread_and_then_keeps_later_requests_waiting(scene: Scene) -> None:
-    """Checks that later requests wait for the check of a large batch, so that a connection's records keep their
+    """Checks that later requests wait until a large batch has been validated, so that a connection's records keep their
     order."""
     large = scene.send(records(CHEAP_RECORDS + 1))
     assert len(scene.workers.jobs) == 1

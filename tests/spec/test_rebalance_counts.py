@@ -1,7 +1,7 @@
-"""Tests the number of rebalances in the metrics of groups, which is counted as in Kafka:
-docs/spec/streams-groups.md#s9.
+"""Tests that the group metrics count rebalances as Kafka does (docs/spec/streams-groups.md#s9).
 
-A rebalance of a consumer, share or streams group is a new group epoch, unless its only reason is that members left.
+In a consumer, share or streams group, each new group epoch counts as a rebalance unless its only cause is that members
+have left.
 """
 
 from odradek.broker.groups.common.outcome import (

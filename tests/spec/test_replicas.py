@@ -1,4 +1,4 @@
-"""Tests ElectLeaders and the APIs for reassignments on a single broker, compared with the answers of Kafka 4.3.1."""
+"""Tests that ElectLeaders and the reassignment APIs on a single broker give the same answers as Kafka 4.3.1."""
 
 from collections.abc import Iterator
 

@@ -24,8 +24,8 @@ def scene_with(policy: MigrationPolicy = P.BIDIRECTIONAL, *, interval_ms: int = 
 def join(
     scene: ConsumerScene, member: str = "", owned: Owned | None = None, topic: str = "T6", **how: object
 ) -> JoinGroupResponse:
-    """Sends JoinGroup for a member of the classic protocol. A new member joins a second time, with the member id that
-    the coordinator assigned to it."""
+    """Sends JoinGroup for a member that uses the classic protocol. A new member joins a second time, with the member id
+    that the coordinator assigned to it."""
     protocols = {"range": embedded(topic, owned=owned)}
     reply = scene.join(member, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
     if not member and not reply.is_parked and reply.code is E.MEMBER_ID_REQUIRED:

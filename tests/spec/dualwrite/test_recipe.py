@@ -1,4 +1,4 @@
-"""Tests the tables of the dual write, which define the permitted order of its steps, including after failures."""
+"""Tests the dual write's tables, which define the permitted order of its steps, including after failures."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ Walk = tuple[tuple[tuple[Step, Result], ...], End]
 
 
 def walks(step: Step, before: tuple[tuple[Step, Result], ...] = ()) -> Iterator[Walk]:
-    """Yields every path from `step` to an end, with the result of each step."""
+    """Yields every path from `step` to an end state, with the result of each step on the path."""
     for result, following in NEXT[step].items():
         way = (*before, (step, result))
         if isinstance(following, End):

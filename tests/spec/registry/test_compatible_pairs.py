@@ -274,8 +274,8 @@ NAMED = "FIELD_NAMED_TYPE_CHANGED"
 
 
 def message(*fields: str, before: str = "", after: str = "") -> str:
-    """Returns a proto3 file with the message M. `before` contains further declarations inside M, and `after` contains
-    declarations that follow M."""
+    """Returns a proto3 file with the message M. `before` contains additional declarations inside M, and `after`
+    contains declarations that follow M."""
     return f'syntax = "proto3"; message M {{ {before} {" ".join(fields)} }} {after}'
 
 

@@ -33,7 +33,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
 }
-TRIES = 5_000  # maximum number of attempts at a request, because reaching the expected state takes a few fsyncs
+TRIES = 5_000  # maximum number of attempts per request; reaching the expected state takes a few fsyncs
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"
 TYPES = {
     "Topic": ResourceType.TOPIC,
@@ -75,7 +75,7 @@ class Recorder(logging.Handler):
     """A log handler that collects the lines of the audit log.
 
     lines  one tuple per line: the log level, the principal, the result, the operation, the type and name of the
-           resource, the API, and how often the request uses the resource
+           resource, the API, and how many times the request uses the resource
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Tests that the fast path of Produce checks the client's rights, and that a request takes the general path if it may
+"""Tests that the fast path of Produce checks the client's rights, and that a request takes the general path if it might
 be refused.
 
 Source: docs/spec/security.md#s3-5.
@@ -61,7 +61,7 @@ class Producing:
     def takes_the_fast_path(
         self, topic: str = "t", principal: str = ALICE, transactional_id: str | None = None
     ) -> bool:
-        """Returns whether the fast path accepts the request. If the request is transactional, the coordinator may still
+        """Returns whether the fast path accepts the request. If the request is transactional, the coordinator can still
         refuse it later."""
         frame = memoryview(bytearray(request_bytes(request(topic, transactional_id), VERSION, 1, "c")))[4:]
         fast_path = self.broker.dispatcher.find_route(frame, int.from_bytes(frame[:4])).fast_path

@@ -64,7 +64,7 @@ class Source:
         self.workers.finish_all()
 
     def accepts(self, key_id: str, key: ec.EllipticCurvePrivateKey) -> bool:
-        """Returns whether a token signed with this key is accepted. An unknown key id may cause another read."""
+        """Returns whether a token signed with this key is accepted. An unknown key id can trigger another read."""
         token = jwt.encode({"sub": "alice", "exp": NOW_S + 60}, key, "ES256", {"kid": key_id})
         exchange = OAuthBearerExchange(SignedValidator(lambda: self.keys.keys, self.keys.key_missed, ClaimRules()))
         verdict = exchange.judge(f"n,,\x01auth=Bearer {token}\x01\x01".encode(), NOW_MS)
@@ -73,7 +73,7 @@ class Source:
 
 
 class Text:
-    """A JWKS that tests can replace or make unreadable (None). It counts how often it is read."""
+    """A JWKS that tests can replace or make unreadable (None). It counts how many times it is read."""
 
     def __init__(self) -> None:
         self.now: bytes | None = key_set(old=OLD)

@@ -1,8 +1,8 @@
-"""Tests that, when a member acknowledges every other one of very many records, the work grows linearly with the number
+"""Tests that, when a member acknowledges every second record out of thousands, the work grows linearly with the number
 of records.
 
-Other clients wait during this work. They once waited 1.6 s, because each of 5,000 ranges required a search through all
-ranges.
+Other clients have to wait during this work. They once waited for 1.6 s, because each of 5,000 ranges required a search
+through all ranges.
 """
 
 import random

@@ -35,7 +35,7 @@ class Leader:
         self.core.acquire(Acquisition(OWNER, 0, 10), [(0, 9)], LIMITS, NOW_MS)
 
     def acknowledge(self, producer_id: int, first: int, last: int, epoch: int = 0) -> StateWrite:
-        """Starts to acknowledge records in a producer's transaction. Returns the write, which has not completed yet."""
+        """Starts acknowledging records in a producer's transaction. Returns the write, which has not completed yet."""
         transaction = PendingTransaction(f"id {producer_id}", producer_id, epoch)
         acknowledgements = [Acknowledgement(first, last, [ACCEPT])]
         self.core.pending.require_acquired(OWNER, acknowledgements, transaction, NOW_MS)

@@ -1,5 +1,5 @@
-"""Tests the number of records that one fetch acquires. The number depends on limits, log batches, and how often records
-have been released (docs/spec/share-groups.md#s3-6)."""
+"""Tests the number of records that one fetch acquires. The number depends on limits, log batches, and how many times
+records have been released (docs/spec/share-groups.md#s3-6)."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests the assignor `sticky` (docs/spec/streams-groups.md#s5-1). Ties are broken by member id, so the tests use the
-member ids of the groups on Kafka.
+"""Tests the `sticky` assignor (docs/spec/streams-groups.md#s5-1). Ties are broken by member id, so the tests use the
+member ids that the groups had on Kafka.
 
 `targets_of_kafka.json` contains target assignments that Kafka 4.4.0 computed for groups of random size, and the tasks
 that their members owned at that time.

@@ -1,8 +1,8 @@
 """Tests completions that are recorded late. The record of a completed transaction is delayed until the next record of
 its transactional id, and both are appended together (ADR 23).
 
-In the meantime, requests see the transaction as complete. After a crash, the transaction is only decided and is
-completed again.
+In the meantime, requests see the transaction as complete. After a crash, only the decision is on record, so the
+transaction is completed again.
 """
 
 from random import Random

@@ -1,4 +1,4 @@
-"""Tests `transaction.version` and changes to it, including a bug of Kafka at level 0 that Odradek does not have.
+"""Tests `transaction.version` and changes to it, including a Kafka bug at level 0 that Odradek does not have.
 
 Rules: docs/spec/transactions.md#s2-12; scenario 138: #s8-9.
 """

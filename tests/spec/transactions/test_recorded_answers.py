@@ -59,8 +59,7 @@ def test_a_transaction_of_each_version_gets_the_recorded_responses_of_kafka(vers
         for exchange in recorded(api):
             if exchange.version != version:
                 continue
-            # While Kafka was still writing its markers, the client repeated its request, and the repetition was
-            # recorded too.
+            # While Kafka was still writing its markers, the client retried its request, and the retry was recorded too.
             was_under_way = ErrorCode.CONCURRENT_TRANSACTIONS.name in exchange.errors
             scene.markers.refusals = dict.fromkeys(EVERYWHERE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             assert ask(scene, exchange) == answered(exchange), str(exchange)

@@ -102,7 +102,7 @@ class Row(NamedTuple):
     """A row of example C.
 
     ends_with  producer id and epoch of the producer that ends the transaction
-    previous   producer id that clients have used for the transactional id until then
+    previous   producer id that clients used for the transactional id until then
     """
 
     start: Txn

@@ -1,5 +1,5 @@
-"""Tests that the assignors distribute partitions like Kafka's assignors of the same names, so that a group can contain
-different clients."""
+"""Tests that the assignors distribute partitions like Kafka's assignors of the same names, so that different clients
+can belong to the same group."""
 
 import pytest
 from hypothesis import given, settings

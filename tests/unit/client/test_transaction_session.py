@@ -331,7 +331,7 @@ async def test_a_permanent_error_of_a_partition_overrides_transient_ones() -> No
 
 
 async def recovered(session: TransactionSession, coordinator: Coordinator, *later: Message) -> None:
-    """Ends a recovered transaction. `later` contains the responses to further InitProducerId requests."""
+    """Ends a recovered transaction. `later` contains the responses to the InitProducerId requests that follow."""
     coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10)), *later])
     coordinator.says(ApiKey.END_TXN, [ended(epoch=12)])
     session.enter(Call.INIT)

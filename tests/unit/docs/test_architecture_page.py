@@ -1,5 +1,5 @@
-"""Tests that each function that a page names as `file::function` exists, and each class that the pages for readers
-name. docs/architecture.md names functions for each step of its walks.
+"""Tests that each function named on a page as `file::function` exists, and that each class named on the pages for
+readers exists. docs/architecture.md names functions for each step of its walks.
 
 File paths start at the root of the repository or, on the architecture page, at `odradek/`.
 """

@@ -1,4 +1,4 @@
-"""Tests groups' lag as the page and the commands compute it."""
+"""Tests how the page and the commands compute a group's lag."""
 
 import pytest
 

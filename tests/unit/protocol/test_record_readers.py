@@ -83,7 +83,7 @@ def outcome(reader: Callable[[bytes], Read], batch: bytes) -> Read | None:
 
 
 def is_surveyed(data: bytes, count: int) -> bool:
-    """Returns whether the bytes pass the validation, which walks over records without building them."""
+    """Returns whether the bytes pass validation, which walks over records without building them."""
     try:
         survey_records(data, count)
     except MalformedMessage:

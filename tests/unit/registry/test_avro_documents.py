@@ -1,5 +1,5 @@
 """Tests that an Avro schema with references becomes a schema without references. Each type from a referenced schema is
-defined where it is used first."""
+defined where it is first used."""
 
 from __future__ import annotations
 

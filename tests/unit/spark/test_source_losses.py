@@ -1,5 +1,5 @@
 """Tests all ways in which a stream's input can shrink between two batches. Odradek's source reports them like Spark's
-own source. Also tests options that are refused or ignored."""
+own source. The tests also cover options that are refused or ignored."""
 
 import pytest
 

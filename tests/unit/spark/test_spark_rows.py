@@ -1,5 +1,5 @@
 """Tests that a Spark task writes each row to the right partition and computes a digest that does not depend on the
-order of the rows. Also tests the source's options."""
+order of the rows. The tests also cover the source's options."""
 
 import pickle
 import random

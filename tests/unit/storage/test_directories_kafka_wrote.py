@@ -1,4 +1,5 @@
-"""Tests that Odradek opens data directories of a real Apache Kafka and finds the contents that Kafka sees."""
+"""Tests that Odradek opens data directories written by a real Apache Kafka and finds the contents that Kafka sees in
+them."""
 
 from __future__ import annotations
 

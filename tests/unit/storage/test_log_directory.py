@@ -309,8 +309,8 @@ def test_cleaner_offsets_are_kept_beside_them() -> None:
 
 @pytest.mark.parametrize("logs", [3, 20])
 def test_every_log_is_safe_once_the_directory_is_closed(logs: int) -> None:
-    """Checks that a clean stop syncs every log. If there are few logs, they are synced one at a time. If there are
-    many, their complete file system is synced."""
+    """Checks that a clean stop syncs every log. A few logs are synced one at a time. If there are many logs, the file
+    system that contains them is synced as a whole."""
     disk = FakeDisk()
     directory = LogDirectory.open(disk, "/data", NODE)
     for at in range(logs):

@@ -1,4 +1,5 @@
-"""Tests reads whose bytes are sent by the kernel. A large read returns a part of the file instead of its bytes."""
+"""Tests reads whose bytes are sent by the kernel. A large read returns a reference to a part of the file instead of the
+bytes."""
 
 import pytest
 

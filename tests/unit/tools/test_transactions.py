@@ -1,4 +1,4 @@
-"""Tests how long a transaction has been open according to the transaction commands."""
+"""Tests that the transaction commands show correctly how long a transaction has been open."""
 
 from odradek.client.administration.transactions import TransactionDescription
 from odradek.client.common.values import TopicPartition

@@ -1,5 +1,5 @@
-"""Tests the exchanges that connections keep for inspection by tests of clients. Their number and their bytes are
-limited."""
+"""Tests the exchanges that connections keep so that client tests can inspect them. Their number and their total size
+are limited."""
 
 from dataclasses import dataclass
 

@@ -185,8 +185,8 @@ async def test_random_timers_fire_as_sorted_by_their_times(seed: int) -> None:
 
 
 class World:
-    """Due times of events, some of them added by timers, and periodic scans for due events. If `tells` is set, the
-    clock can ask each scan when the next event is due."""
+    """Holds the due times of events, some of which are added by timers, and scans periodically for due events. If
+    `tells` is set, the clock can ask each scan when the next event is due."""
 
     def __init__(self, seed: int, *, tells: bool) -> None:
         self.random = Random(seed)

@@ -1,5 +1,5 @@
-"""Tests that `read_records` returns as columns the same records that `odradek.protocol.records` returns one at a
-time."""
+"""Tests that the columns returned by `read_records` contain the same records that `odradek.protocol.records` returns
+one at a time."""
 
 import random
 from collections.abc import Sequence

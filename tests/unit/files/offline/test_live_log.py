@@ -1,4 +1,4 @@
-"""Tests that a reader of a log's files finds the same records as a client of the broker after each step of the
+"""Tests that, after every broker operation, reading the log files yields the same records as fetching from the
 broker."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests that the loop is not blocked when a node of a cluster with many partitions stops or starts, because the
+"""Tests that the loop is not blocked when a node in a cluster with many partitions stops or starts, because the
 resulting changes are decided in slices."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Tests that rare but permitted responses can still be decoded, and that a seed always makes the same changes."""
+"""Tests that rare but permitted responses can still be decoded, and that the same seed always makes the same
+changes."""
 
 import pytest
 

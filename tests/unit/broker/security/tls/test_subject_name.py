@@ -1,4 +1,4 @@
-"""Tests a certificate's subject and alternative names as text, compared with the output of Java 17
+"""Tests that a certificate's subject and alternative names have the same text form as in Java 17
 (docs/spec/security.md#s1-3)."""
 
 from collections.abc import Sequence

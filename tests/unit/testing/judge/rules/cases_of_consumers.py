@@ -1,4 +1,4 @@
-"""Cases for the rules FET, SHR, MET and TEL. For each rule, one trace keeps the rule and one breaks it."""
+"""Cases for the FET, SHR, MET and TEL rules. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases for the rules GRP and 848. For each rule, one trace keeps the rule and one breaks it."""
+"""Cases for the GRP and 848 rules. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 

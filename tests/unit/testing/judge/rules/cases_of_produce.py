@@ -1,4 +1,4 @@
-"""Cases for the rules VER, CON, PRD and IDM. For each rule, one trace keeps the rule and one breaks it."""
+"""Cases for the VER, CON, PRD and IDM rules. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases for the rules STG. For each rule, one trace keeps the rule and one breaks it."""
+"""Cases for the STG rules. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases for the rules TXN, TV2, 2PC and SHT. For each rule, one trace keeps the rule and one breaks it."""
+"""Cases for the TXN, TV2, 2PC and SHT rules. For each rule, one trace keeps the rule and one breaks it."""
 
 from __future__ import annotations
 

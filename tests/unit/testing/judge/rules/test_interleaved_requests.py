@@ -33,7 +33,7 @@ BROKEN_WITHOUT_AN_ANSWER = {
     *("STG.1", "STG.2", "STG.3", "STG.6", "STG.15"),
     *("STG.20", "STG.21", "STG.22", "STG.23", "STG.29"),
 }
-# Rules about a response that the client has received earlier on another connection.
+# Rules about a response that the client received earlier on another connection.
 KNOWN_FROM_ELSEWHERE = {"2PC.2", "SHT.1"}
 
 

@@ -1,5 +1,5 @@
-"""Tests each rule with a trace that keeps it, a trace that breaks it, and a trace that does not exercise it. Also tests
-some rules' corner cases."""
+"""Tests each rule with a trace that keeps it, a trace that breaks it, and a trace that does not exercise it. The tests
+also cover corner cases of some rules."""
 
 import pytest
 
