@@ -1,8 +1,8 @@
 """A client that sends a small request every 2 ms, to measure the delay that other work on the broker causes.
 
-The delay in elapsed time depends on everything running on the machine. The CPU time that the broker uses during the
-delay hardly does. On an idle machine, a broker with a single event loop would delay the client by exactly that CPU
-time.
+The elapsed time of a delay depends on everything running on the machine, whereas the CPU time that the broker uses
+during the delay hardly does. On an idle machine, a broker with a single event loop would delay the client by exactly
+that CPU time.
 """
 
 from __future__ import annotations

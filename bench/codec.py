@@ -1,7 +1,8 @@
-"""Measures the codec and compares it with compiled construct on the same machine: `python -m bench.codec`.
+"""Measures the codec and compares it with parsers compiled by the construct library on the same machine: `python -m
+bench.codec`.
 
-Each figure is the best of several rounds, in microseconds. The codec must be at least five times as fast as compiled
-construct.
+Each figure is the best of several rounds, in microseconds. The codec must be at least five times as fast as construct's
+parsers.
 """
 
 import sys

@@ -80,7 +80,7 @@ Prepare: TypeAlias = Callable[[str, float], Run]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """An attack by means of its requests' contents.
+    """An attack whose requests have hostile contents.
 
     settings  the broker's settings
     is_ours   whether Kafka is left out because it does not support the request or cannot be set up in the same way

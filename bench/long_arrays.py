@@ -32,7 +32,7 @@ MAX_FRAME_BYTES: Final = 100 * 1024 * 1024  # the default of socket.request.max.
 # previous
 MAX_GROWTH: Final = 4.0
 NOTHING_S: Final = 0.1  # CPU times below this value are too short to compare
-BY_THREADS_S: Final = 2e-6  # extra CPU seconds per entry of a long request, because worker threads decode it
+BY_THREADS_S: Final = 2e-6  # CPU seconds allowed per entry of a long request for decoding it in worker threads
 TRIES: Final = 3  # number of measurements that must agree before growth is reported
 MAX_WAIT_S: Final = 0.25
 

@@ -91,7 +91,7 @@ async def ask(path: str, in_flight: int) -> None:
 
 
 def measure(path: str, server: int, in_flight: int) -> tuple[float, float, float]:
-    """Returns three times per request in µs: elapsed time, the client's CPU time and the server's CPU time. Each is the
+    """Returns the elapsed time, the client's CPU time and the server's CPU time per request, in µs. Each figure is the
     lowest of all rounds."""
     clocks: tuple[Callable[[], float], ...] = (
         time.perf_counter,

@@ -21,8 +21,8 @@ Figures = Mapping[str, float]
 
 
 class Comparison(Enum):
-    """The figures that a goal can compare Odradek's figure with. Each value is the unit shown for the goal in the
-    table."""
+    """Determines whether a goal applies to Odradek's figure itself or to its ratio to another broker's figure. The
+    values are the units shown in the table."""
 
     KAFKA = "×"
     KFAKE = "× kfake"

@@ -1,7 +1,7 @@
 """Measures how fast the members of a share group fetch and acknowledge records, with and without transactions.
 
-The members run in shares.c, so they use very little CPU time themselves. This module has them join by means of
-heartbeats. Each member then fetches the partitions assigned to it.
+The members run in shares.c, which uses very little CPU time itself. This module sends the heartbeats with which they
+join the group. Each member then fetches the partitions assigned to it.
 """
 
 import json

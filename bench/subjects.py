@@ -12,7 +12,7 @@ from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
 
 # Deleted topics' files are removed soon, so that the kernel does not write one row's data to disk during the next row.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
-KAFKA_HEAP = "-Xmx1G -Xms1G"  # the heap of Kafka's own start script
+KAFKA_HEAP = "-Xmx1G -Xms1G"  # the heap size that Kafka's own start script sets
 KAFKA_RELEASE = "4.3.1"  # the release whose figures are in docs/performance.md
 
 

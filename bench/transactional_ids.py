@@ -30,7 +30,7 @@ from tests.support.broker_process import BrokerProcess
 TOPIC = "__transaction_state"
 PARTITIONS = 4
 SETTINGS: dict[str, object] = {"transaction.state.log.num.partitions": PARTITIONS}
-ADMIN_CLIENT = "__admin_client"  # a client id that may write into internal topics
+ADMIN_CLIENT = "__admin_client"  # a client id that is allowed to write to internal topics
 CHUNK = 2_000
 TASKS = 200
 FIRST_PRODUCER_ID = 1_000_000

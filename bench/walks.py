@@ -2,9 +2,9 @@
 [--functions]`.
 
 A broker runs in a thread of this process and receives the requests of the operations in bench/guard. Each operation is
-sent a few times first, so that objects that are created only once and modules that are loaded only once already exist.
-The program then records the functions in odradek/ that run from the arrival of a request's frame until its response is
-encoded, and lists their files. These are the files that a reader opens to follow the complete request. The walks in
+sent a few times first, so that creating one-time objects and loading modules do not show up in the walk. The program
+then records the functions in odradek/ that run from the arrival of a request's frame until its response is encoded, and
+lists their files. These are the files that a reader opens to follow the complete request. The walks in
 docs/architecture.md name the functions that matter.
 
 The walk "a held marker" needs a broker controlled by tests. A rule holds a commit's marker. The walk contains the
@@ -72,7 +72,7 @@ class Walks(RequestFilter):
         return _WalkedReply(reply)
 
     def add_release(self, rules: Rules) -> None:
-        """Releases the last EndTxn request's marker. The functions run are added to those of the request."""
+        """Releases the last EndTxn request's marker and adds the functions that then run to those of the request."""
         self._now = self.passed[ApiKey.END_TXN]
         sys.setprofile(self._note)
         rules.release(HOLD)

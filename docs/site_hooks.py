@@ -92,7 +92,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"[{link[1]}]({up}{AT_THE_ROOT[name]}{'#' + anchor if anchor else ''})"
         if instead := page_instead(link[1], name):
             return f"[{link[1]}]({up}{instead})"
-        return f"`{link[1].strip('`')}`"  # code is not in the site
+        return f"`{link[1].strip('`')}`"  # code is not part of the site
 
     if not up:
         markdown = markdown.replace("](README.md", f"]({QUESTIONS}")

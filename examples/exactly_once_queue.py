@@ -3,8 +3,8 @@
 make example-queue  or: python examples/exactly_once_queue.py [--jobs 1200] [--kills 12] [--seed 1]
 
 Starts a broker in a temporary directory, and four workers in one share group. Each worker takes jobs from one topic,
-writes the results to another, and acknowledges the jobs in the same transaction (KIP-1289). While they do, workers and
-the broker are killed with kill -9 and restarted.
+writes the results to another, and acknowledges the jobs in the same transaction (KIP-1289). While the jobs are being
+processed, workers and the broker are killed with kill -9 and restarted.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Enriches orders with a Spark streaming query, each exactly once, even if drivers and the broker are killed.
+"""Enriches each order exactly once with a Spark streaming query, even if drivers and the broker are killed.
 
 make example-pipeline  or: python examples/pipeline.py [--orders 20000]
 

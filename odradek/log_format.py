@@ -38,7 +38,7 @@ class TextLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(TEXT_LINE)
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # overrides the method of the standard library
+    def formatMessage(self, record: logging.LogRecord) -> str:  # overrides the standard library's method
         record.message = shortened(record.message, MAX_LINE_LENGTH)
         return super().formatMessage(record)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 MARGIN = 1.25  # highest accepted cost, relative to the cost at the base
-ATTEMPTS = 3  # An operation is slower only if all of these measurements show it.
+ATTEMPTS = 3  # number of measurements that must all show that an operation is slower
 QUIETEST = 0.2  # fraction of the turns to compare
 
 

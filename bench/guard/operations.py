@@ -60,7 +60,7 @@ FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, OFFSET_COMMIT_VERS
 BURST = 16  # number of requests sent together
 PRODUCERS = 8
 TRANSACTIONS = 2  # transactions per producer and turn
-SHARED_RECORDS = 2_000  # enough that no turn in a row runs out of records
+SHARED_RECORDS = 2_000  # enough that no share group runs out of records during all of its turns
 SHARE_FETCH_VERSION = 2
 SESSION_TIMEOUT_MS = 600_000
 
@@ -217,7 +217,7 @@ def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
-    """Measures how a client that is not a member, such as an administration tool, commits one partition's offset."""
+    """Measures offset commits for one partition by a client that is not a member, such as an administration tool."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")

@@ -29,7 +29,7 @@ from tests.support.wire import Wire
 
 PRODUCE_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 9, 3, 3, 4
 PER_TOPIC = 1_000  # partitions per topic
-CONNECTIONS = 32  # number of connections on all other axes
+CONNECTIONS = 32  # number of connections in measurements that vary something else
 IN_FLIGHT = 32
 TURNS, PER_TURN = 40, 192  # requests that measure CPU time, many in flight; only the quietest turns are used
 ROUNDS, PER_ROUND = 8, 500  # requests that measure p99, one at a time; only the quietest round is used

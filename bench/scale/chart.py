@@ -8,8 +8,8 @@ from html import escape
 
 from bench.scale.figures import METRICS, Curve, Metric, knee, shown, shown_size
 
-PANEL, GAP, MARGIN = 232, 26, 22  # widths
-TOP, HEIGHT, BELOW = 78, 150, 46  # heights above, of and below the plots
+PANEL, GAP, MARGIN = 232, 26, 22  # panel width, gap between panels, and margin at each side
+TOP, HEIGHT, BELOW = 78, 150, 46  # heights of the area above the plots, of the plots, and of the area below them
 STYLE = """
   .card { fill: #ffffff; stroke: #d9dee3; } .name { fill: #14202b; font-size: 17px; font-weight: 600; }
   .what, .tick, .legend { fill: #56646f; font-size: 11.5px; }

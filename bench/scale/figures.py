@@ -24,7 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `fields` pairs each field of Point that it shows with a name in the legend."""
+    """A metric. `fields` pairs each displayed field of Point with its name in the legend."""
 
     title: str
     unit: str

@@ -194,8 +194,8 @@ class Admin(ConnectedClient):
         return sorted(result.name or "" for result in answer if include_internal or not result.is_internal)
 
     async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
-        """Returns the descriptions of the topics by name. Raises ClientError for the first topic that the broker cannot
-        describe, for example with UNKNOWN_TOPIC_OR_PARTITION."""
+        """Returns the topics' descriptions, keyed by topic name. Raises ClientError for the first topic that the broker
+        cannot describe, for example with UNKNOWN_TOPIC_OR_PARTITION."""
         found = {}
         for result in await self._metadata(list(topics)):
             check(result.error_code, f"the topic {result.name!r}")
@@ -310,7 +310,7 @@ class Admin(ConnectedClient):
         return await administration.cluster.describe_cluster(self.requests)
 
     async def describe_features(self) -> dict[str, FeatureDescription]:
-        """Returns the supported levels and the finalized level of each feature, by the feature's name."""
+        """Returns the supported levels and the finalized level of each feature, keyed by feature name."""
         return await administration.cluster.describe_features(self.requests)
 
     async def update_features(

@@ -135,7 +135,7 @@ class Producer(ConnectedClient):
         delivery_timeout_ms       how long after the `send` call the producer keeps trying to write a record before the
                                   record fails
         request_timeout_ms        how long the producer waits for a response before it closes the connection and retries
-        retry_backoff_ms          delay after the first failure of a request; it doubles with each further failure
+        retry_backoff_ms          delay after the first failure of a request; it doubles with each additional failure
         retry_backoff_max_ms      upper limit of the delay
         metadata_max_age_ms       how often to refresh the metadata, even if no request fails
         bootstrap_timeout_ms      how long `start` retries if no broker answers; 0 to try each server once

@@ -1,4 +1,5 @@
-"""Defines the description of a control call, on which the server, the OpenAPI document and the clients are based."""
+"""Defines the classes that describe a control call. The server, the OpenAPI document and the clients are based on these
+descriptions."""
 
 from __future__ import annotations
 

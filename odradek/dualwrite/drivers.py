@@ -22,7 +22,7 @@ class SqliteDriver(Driver[sqlite3.Connection]):
         if hasattr(connection, "autocommit"):
             connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL  # type: ignore[attr-defined]
         connection.isolation_level = None
-        # At any level below FULL, a power failure may undo committed transactions. With a WAL journal, this includes
+        # At any level below FULL, a power failure can undo committed transactions. With a WAL journal, this includes
         # NORMAL.
         ((synchronous,),) = self.rows(connection, "PRAGMA synchronous", ())
         if isinstance(synchronous, int) and synchronous < FULL:

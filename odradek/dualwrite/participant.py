@@ -27,7 +27,7 @@ class OutgoingMessage:
     topic: str
     value: bytes | None = None
     key: bytes | None = None
-    partition: int | None = None  # None means that the producer chooses
+    partition: int | None = None  # None means that the producer chooses the partition
     timestamp_ms: int | None = None  # None means the current time
     headers: Headers = ()
 

@@ -54,7 +54,7 @@ class Permission(Enum):
     ALLOW = 3
 
 
-CLUSTER_NAME: Final = "kafka-cluster"  # the only name of a resource of type CLUSTER
+CLUSTER_NAME: Final = "kafka-cluster"  # the only name that a CLUSTER resource can have
 ANY_NAME: Final = "*"  # the name in a literal ACL that applies to every resource of its type
 ANY_PRINCIPAL: Final = "User:*"
 ANY_HOST: Final = "*"

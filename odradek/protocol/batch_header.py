@@ -179,7 +179,7 @@ def crc_ok(data: Bytes, position: int, size_bytes: int) -> bool:
 
 def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
     """Builds a batch from the header and the records in `payload`, which must already be compressed if the header
-    requires it. Computes the length, the magic and the CRC."""
+    requires it. Fills in the length and the magic, and computes the CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
     seal_batch(
@@ -211,8 +211,8 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Writes the header into the first 61 bytes of a batch that already contains its records. Computes the length, the
-    magic and the CRC."""
+    """Writes the header into the first 61 bytes of a batch that already contains its records. Fills in the length and
+    the magic, and computes the CRC."""
     _HEADER.pack_into(
         batch,
         0,

@@ -114,7 +114,7 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
             position -= len(member.unused_data)
             if bytes(data[position : position + 2]) != b"\x1f\x8b":
                 return opened[0] if len(opened) == 1 else b"".join(opened)
-            member, unread = zlib.decompressobj(_GZIP_WINDOW_BITS), b""  # several members may follow one another
+            member, unread = zlib.decompressobj(_GZIP_WINDOW_BITS), b""  # another member follows
         elif not piece and not part:
             raise MalformedMessage("gzip: the data ends too early")
 
@@ -231,7 +231,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
     if not flags & 0x20:
         raise MalformedMessage("lz4: the blocks of the frame depend on one another, which is not supported")
     block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
-    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 means 64 KiB, and each further step multiplies the size by four
+    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 means 64 KiB, and each step above 4 multiplies the size by four
     position, end, max_bytes = 7 + (8 if content_size else 0), len(data), 0
     while position + 4 <= end:
         length = int.from_bytes(data[position : position + 4], "little")

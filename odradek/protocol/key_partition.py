@@ -23,5 +23,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Returns the partition for a key. Every client that hashes like the Java client chooses the same one."""
+    """Returns the partition for a key. Every client that hashes like the Java client chooses the same partition."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

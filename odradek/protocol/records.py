@@ -162,7 +162,7 @@ def _read_record(
     end = at + length
     if length < 0 or end > len(data):
         raise MalformedMessage(f"a record has the invalid length {length}")
-    at += 1  # skip the record's attributes, which are not used so far
+    at += 1  # skip the record's attributes, which are currently unused
     timestamp_delta, at = read_varlong(data, at)
     offset_delta, at = read_varint(data, at)
     key, at = _read_bytes(data, at, end)

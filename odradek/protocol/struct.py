@@ -5,7 +5,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from mypy_extensions import mypyc_attr
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-# A list is equivalent to the concatenation of its parts.
+# The records of a message. A list stands for the concatenation of its parts.
 RecordChunks: TypeAlias = bytes | bytearray | memoryview | list[Buffer]
 
 ZERO_UUID = bytes(16)

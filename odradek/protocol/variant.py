@@ -7,7 +7,7 @@ it starts.
 
 import os
 
-from odradek.protocol import errors  # one of the modules that may be compiled
+from odradek.protocol import errors  # this module is compiled in the compiled variant
 
 PURE, COMPILED = "pure", "compiled"
 

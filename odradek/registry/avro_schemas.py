@@ -61,7 +61,7 @@ class AvroSchema:
 
 
 class _WriterFields:
-    """A writer's record that stores an index of its fields, keyed by name. The library's own property rebuilds the
+    """A writer's record schema that caches the index of its fields by name. The library's own property rebuilds the
     index on every access."""
 
     def __init__(self, record: Any) -> None:
@@ -139,7 +139,7 @@ class _Canonical:
     """Rewrites one schema's JSON in canonical form.
 
     known      full names of types defined by references, which are not written out
-    is_sorted  whether to sort properties that have no meaning for Avro as well
+    is_sorted  whether to also sort properties that have no meaning for Avro
     """
 
     def __init__(self, known: Mapping[str, None], *, is_sorted: bool = False) -> None:

@@ -84,7 +84,7 @@ def _set_strict(stage: Any) -> None:
 
 def _fill_message(found: Message, message: ast.Message, syntax: str) -> None:
     found.name = message.name
-    presences: list[Field] = []  # optional proto3 fields, each with a oneof of its own
+    presences: list[Field] = []  # optional proto3 fields, each in a separate oneof
     for element in message.elements:
         if isinstance(element, ast.Field):
             field = _fill_field(found.field.add(), element)

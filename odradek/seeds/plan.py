@@ -1,4 +1,5 @@
-"""A seed's contents as values. Each value has a `place` in the seed, with which error messages about it begin."""
+"""A seed's contents as values. Each value has a `place` in the seed. Error messages about the value begin with its
+place."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_DEPTH: Final = 50
-# Maximum number of values to which a document's aliases may expand. Otherwise, a kilobyte of aliases to aliases could
-# expand to billions of values.
+# Maximum number of values that a document's aliases can expand to. Without this limit, a kilobyte of aliases to aliases
+# could expand to billions of values.
 MAX_ALIASED: Final = 100_000
 SCALAR_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -283,7 +283,7 @@ class _Yaml:
     def _copied(self, node: Node, place: Place, depth: int, alias: Place) -> Node:
         """Returns a copy of an anchor's value for an alias. The values inside it keep their lines.
 
-        alias  the alias's place, which errors name
+        alias  the alias's place, for error messages
         """
         self._left -= 1
         if self._left < 0:

@@ -257,8 +257,8 @@ class Threshold:
     _admitted_s: float | None = None
 
     def holds_back(self, start: Offsets, end: Offsets, now_s: float) -> bool:
-        """Returns whether the batch has to wait. As in Spark, the first batch after a start never waits, because nobody
-        knows how long it has already waited."""
+        """Returns whether the batch has to wait. As in Spark, the first batch after a start never waits, because it is
+        unknown how long it has already waited."""
         count = sum(max(0, offset - start[each]) for each, offset in end.items())
         is_due = self._admitted_s is None or now_s - self._admitted_s >= self.max_delay_s
         if count < self.min_offsets and not is_due:

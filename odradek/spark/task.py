@@ -1,4 +1,4 @@
-"""A sink's task, which writes its rows in a transaction of its own (docs/spec/spark.md#s2).
+"""A sink's task, which writes its rows in a separate transaction (docs/spec/spark.md#s2).
 
 Rows are passed to the producer as columns, grouped by topic and partition. A digest covers all the task's rows.
 """

@@ -220,7 +220,7 @@ class TwoPhaseSink:
 
         kept_ms  for a batch write with a key: how long the ledger keeps the key. A repeated write must have the same
                  rows, whereas a repeated batch of a stream may have different rows, for example with rand().
-        run      for a run without further batches: the commit seals the run, so that a task that lost to another
+        run      for a run that has no more batches: the commit seals the run, so that a task that lost to another
                  attempt cannot open a transaction afterwards. In a stream, the next batch ends these transactions.
         """
         await self._observe(CommitStep.BEGUN, 0)

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from odradek.testing import sync
 from odradek.testing.sync import Json
 
-MAX_CALLS = 256  # maximum number of concurrent calls; further calls wait
+MAX_CALLS = 256  # maximum number of concurrent calls; additional calls wait
 
 P = ParamSpec("P")
 R = TypeVar("R")

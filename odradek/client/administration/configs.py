@@ -53,7 +53,7 @@ class ConfigChange(NamedTuple):
     value: str | None = None
 
 
-# The sources of a setting's value, by protocol code.
+# The sources of a setting's value, keyed by protocol code.
 SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -81,7 +81,7 @@ class ConfigEntry:
 
     @property
     def is_dynamic(self) -> bool:
-        """True if the setting was made at run time, so that `alter_configs` can remove it."""
+        """True if the value was set at run time, so that `alter_configs` can remove it."""
         return self.source not in DEFAULTS
 
 

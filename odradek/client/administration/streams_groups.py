@@ -28,7 +28,7 @@ class StreamsTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamsTasks:
-    """The tasks of a member by role. Active tasks process records, standby tasks keep copies of the state of active
+    """A member's tasks, grouped by role. Active tasks process records, standby tasks keep copies of the state of active
     tasks, and warm-up tasks build up state before they become active."""
 
     active: tuple[StreamsTask, ...]

@@ -123,8 +123,8 @@ AbortableError if the consumer has already acknowledged one of the records."""
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupMetadata:
-    """Identifies a member of a share group whose records a transaction acknowledges. The epoch changes with the
-    assignment.
+    """Identifies a share group member, so that a transaction can acknowledge the member's records. The epoch changes
+    with the assignment.
 
     claim   connects the metadata with the consumer that returned it. `claim` is None in metadata that the application
             has built itself; nothing then prevents the consumer from acknowledging the same records outside the

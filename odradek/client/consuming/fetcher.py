@@ -23,7 +23,7 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.struct import ZERO_UUID
 
-# Two channels, so that a partition whose buffer has just run empty does not have to wait for a Fetch for other
+# Two channels, so that a partition whose buffer has just been emptied does not have to wait for a Fetch for other
 # partitions.
 CHANNELS = ("fetch", "fetch too")
 NO_REPLICA = -1
@@ -95,7 +95,7 @@ class Fetcher:
             self._lookup = self._spawn(self._look_up())
 
     def watch(self, topics: frozenset[str]) -> None:
-        """Checks for topics that do not exist yet and calls `on_change` when they appear."""
+        """Watches for topics that do not exist yet and calls `on_change` when they appear."""
         self._watched = topics
         self.wake()
 

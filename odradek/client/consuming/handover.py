@@ -118,7 +118,7 @@ class Handover:
         self._delivery.is_held = False
 
     def watch(self, topics: Collection[str]) -> None:
-        """Makes the fetcher check for these topics until they exist. The fetcher calls its `on_change` when any of them
+        """Makes the fetcher watch for these topics until they exist. The fetcher calls its `on_change` when any of them
         is created."""
         self._fetcher.watch(frozenset(topics))
 

@@ -1,4 +1,4 @@
-"""The metrics that all clients have: connections and requests, both in total and by broker."""
+"""The metrics that all clients have: connections and requests, both in total and per broker."""
 
 from __future__ import annotations
 

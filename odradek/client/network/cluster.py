@@ -88,7 +88,7 @@ class Cluster:
     """The connections to all brokers of a cluster, and the cluster's metadata. A `Cluster` must be started and closed.
 
     There is one connection to each broker, opened on first use, and another connection for each `channel` that a caller
-    names. A broker answers the requests on a connection in order. Requests that may wait in the broker for a long time
+    names. A broker answers the requests on a connection in order. Requests that can wait in the broker for a long time
     (Fetch, JoinGroup) must therefore not precede urgent requests (Heartbeat) on the same connection.
     """
 

@@ -104,7 +104,7 @@ class LeaderRoutes:
             failures = 0
             while True:
                 failures += 1
-                # Pause even before the first attempt, because a broker that has just failed may be back by then.
+                # Pause even before the first attempt, because a broker that has just failed may have recovered by then.
                 await self._cluster.pause(failures)
                 try:
                     await self._cluster.refresh(self._topics)

@@ -53,7 +53,7 @@ from odradek.protocol.struct import ZERO_UUID
 def add_partitions(
     transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Builds an AddPartitionsToTxn request in version 3 or earlier, the versions meant for clients."""
+    """Builds an AddPartitionsToTxn request in version 3 or earlier, the versions intended for clients."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,

@@ -163,7 +163,8 @@ class Acquisitions:
         self._replace(OPEN, ACCEPT)
 
     def leave_all_delivered(self) -> None:
-        """Leaves all delivered records to transactions, or to the expiry of their locks. Sends nothing for them."""
+        """Makes the consumer send nothing for the delivered records. A transaction can still acknowledge them;
+        otherwise their locks expire."""
         self._replace(OPEN, DONE)
 
     # Acknowledgements in a producer's transaction.
@@ -203,7 +204,7 @@ class Acquisitions:
                 self._forget_done(partition)
 
     def leave_returned(self) -> None:
-        """Leaves the records of aborted transactions to the expiry of their locks. Sends nothing for them."""
+        """Makes the consumer send nothing for the records of aborted transactions, so that their locks expire."""
         self._replace(RETURNED, DONE)
 
     def is_pending(self, partition: TopicPartition, offset: int) -> bool:

@@ -1,7 +1,7 @@
 """The options of `format("odradek")` with `path`, and a query's filters. The source accepts the options of Spark's
 Kafka source, plus options that apply only to files.
 
-A filter is an object with an `attribute` (a column's path) and a `value`, and its class is named like one of the
+A filter is an object with an `attribute` (a column's path) and a `value`, and its class has the same name as one of the
 filters in `pyspark.sql.datasource`. Spark applies every filter again, so this module can ignore filters that it does
 not know.
 """

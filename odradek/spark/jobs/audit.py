@@ -1,7 +1,8 @@
 """Checks whether each record of an input was written to an output exactly once, by comparing input and output as
 multisets.
 
-Records with equal `on` columns are treated as one value, which must occur in the output as often as in the input.
+Records with equal `on` columns are treated as one value, which must occur the same number of times in the output as in
+the input.
 
 | in the input | in the output | verdict |
 |---|---|---|

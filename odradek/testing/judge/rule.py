@@ -59,8 +59,8 @@ RuleFunction: TypeAlias = "Callable[[Exchange, Scene], None]"
 class Family:
     """A group of rules that are decided by the same functions.
 
-    on_request         functions by API, called when a request arrives
-    on_response        functions by API, called when the response to a request is sent
+    on_request         functions keyed by API, called when a request arrives
+    on_response        functions keyed by API, called when the response to a request is sent
     on_every_request   functions called when a request of any API arrives
     on_every_response  functions called when the response to a request of any API is sent
     """

@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts how often a rule was kept and broken."""
+    """Counts how many times a rule was kept and how many times it was broken."""
 
     kept: int = 0
     broken: int = 0

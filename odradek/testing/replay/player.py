@@ -51,7 +51,7 @@ TEMPORARY_ERRORS: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     )
 )
-# The prefixes of the client ids that Kafka's own brokers use when they connect to each other's advertised listener.
+# The prefixes of the client ids that Kafka's own brokers use when they connect to one another's advertised listeners.
 BROKER_CLIENT_IDS: Final = (
     "broker-",
     "AddPartitionsManager-client-",

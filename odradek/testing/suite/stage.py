@@ -150,8 +150,7 @@ class ScenarioCluster:
         _run(end())
 
     def committed(self, count: int) -> list[str]:
-        """Returns the values of `count` committed records, or fewer if no further record arrives within
-        READ_TIMEOUT_S."""
+        """Returns the values of `count` committed records, or fewer if no more records arrive within READ_TIMEOUT_S."""
         from odradek.client import Consumer, TopicPartition
 
         async def read() -> list[str]:

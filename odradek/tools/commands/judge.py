@@ -40,7 +40,7 @@ MAX_SHOWN_RARE_ANSWERS = 8
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How the judged command ended: its status, its duration, and the name of the signal that interrupted it."""
+    """The judged command's exit status and duration, and the name of the signal that interrupted it."""
 
     status: int = 0
     took_s: float = 0.0
@@ -317,7 +317,7 @@ def _write_recording(options: argparse.Namespace, recording: Path) -> bool:
     if options.token_file is not None:
         headers["Authorization"] = f"Bearer {options.token_file.read_text(encoding='utf-8').strip()}"
     try:
-        # A recording that is kept may be replayed, which needs the records.
+        # If the recording is kept, include the records, because replaying it requires them.
         keeps_records = "false" if options.record is None else "true"
         method, path, _ = RECORDING.request({"records": keeps_records})
         connection.request(method, f"{BASE}/clusters/{quote(options.cluster, safe='')}{path}", headers=headers)

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 HELP_WORDS = frozenset({"-h", "--help"})
-SHELL_NOT_FOUND = 127  # exit status of a shell if a program does not exist
+SHELL_NOT_FOUND = 127  # a shell's exit status if a program does not exist
 SIGTERM_EXIT = 128 + signal.SIGTERM
 # Testcontainers and other programs search the log of a Kafka broker for these texts. This broker logs all of them on
 # one line.

@@ -49,7 +49,7 @@ class SaslSession:
 
     login             the exchange of the last successful login
     reauthentication  the handshake of a re-authentication that is in progress
-    is_raw            whether SaslHandshake v0 was sent, after which bare tokens follow that are not recorded
+    is_raw            whether SaslHandshake v0 was sent; the bare tokens that follow it are not recorded
     """
 
     login: Exchange | None = None

@@ -100,7 +100,7 @@ class ConnectionFetches:
 
 @dataclass(slots=True)
 class StuckPartition:
-    """Counts how often fetches of one partition from the same offset returned only control batches or only empty
+    """Counts how many times fetches of one partition from the same offset returned only control batches or only empty
     batches."""
 
     offset: int = -1

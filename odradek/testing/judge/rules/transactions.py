@@ -304,7 +304,7 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
 
 @dataclass(slots=True)
 class EpochAfterAbort:
-    """The producer id and epoch from a response to an EndTxn that aborts. `end_txn` is the exchange of this EndTxn."""
+    """The producer id and epoch from a response to an EndTxn that aborts. `end_txn` is that EndTxn's exchange."""
 
     end_txn: Exchange | None = None
 

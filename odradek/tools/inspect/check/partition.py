@@ -18,8 +18,8 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 
-MAX_FINDINGS = 100  # maximum number of findings reported for each kind; further findings are only counted
-_HALF = 1 << 30  # sequences wrap around, so a sequence less than this far behind counts as earlier
+MAX_FINDINGS = 100  # maximum number of findings reported for each kind; additional findings are only counted
+_HALF = 1 << 30  # sequences wrap around, so a sequence less than this far behind is treated as earlier
 
 
 class EndedTransaction(NamedTuple):
