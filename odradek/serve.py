@@ -165,7 +165,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
 def _similar_option(name: str) -> str:
     """Returns a question that suggests the known option most similar to `name`, or an empty string if no option is
     similar."""
-    from difflib import get_close_matches  # imported here because most options are typed correctly
+    from difflib import get_close_matches  # imported here because only a mistyped option needs it
 
     known = [word.strip("[]") for word in USAGE.split() if word.startswith("[--")]
     found = get_close_matches(name, known, n=1)

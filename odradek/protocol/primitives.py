@@ -11,7 +11,7 @@ from odradek.protocol.struct import Buffer, RecordChunks
 
 MAX_STRING_BYTES: Final = 0x7FFF  # maximum size of every string, even in the compact form
 MAX_LENGTH: Final = 0x7FFF_FFFF
-COPY_BELOW_BYTES: Final = 4096  # smaller buffers are copied, because it costs more to write another buffer to the socket
+COPY_BELOW_BYTES: Final = 4096  # smaller buffers are copied, because writing another one to the socket would cost more
 
 # The errors that Python raises when it decodes bytes that end too early or are not UTF-8, and when it encodes values
 # that are out of range or unexpectedly null.

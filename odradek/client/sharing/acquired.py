@@ -163,8 +163,8 @@ class Acquisitions:
         self._replace(OPEN, ACCEPT)
 
     def leave_all_delivered(self) -> None:
-        """Makes the consumer send nothing for the delivered records. A transaction can still acknowledge them;
-        otherwise their locks expire."""
+        """Makes the consumer send nothing for the delivered records. A transaction can still acknowledge them at the
+        broker; otherwise their locks expire."""
         self._replace(OPEN, DONE)
 
     # Acknowledgements in a producer's transaction.

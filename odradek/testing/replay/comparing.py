@@ -164,8 +164,8 @@ def _joined(records: Any) -> bytes:
 
 
 def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Difference]:
-    """Compares the records of two responses. It is not a difference if the numbers of records differ, unless one of the
-    responses contains no records."""
+    """Compares the records of two responses. A different number of records is reported only if one of the responses
+    contains no records."""
     try:
         recorded, live = _by_offset(one, ids), _by_offset(other, None)
     except MalformedMessage as error:

@@ -42,7 +42,7 @@ class VariableUse(Enum):
     PASSWORDS = auto()
     SCRAM = auto()  # a list of arguments for `kafka-storage format --add-scram`, one per line
     STORES = auto()  # describes the stores with Bitnami's certificates
-    NO_EFFECT = auto()  # no loss, because a single broker without Java does not need the variable
+    NO_EFFECT = auto()  # can be ignored, because a single broker without Java does not need the variable
     NOT_MAPPED = auto()  # the variable has no effect; `to` describes the alternative
 
 

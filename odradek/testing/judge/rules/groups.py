@@ -114,7 +114,8 @@ class GroupOnConnection:
     """The responses about a group on one connection, which several members can share.
 
     assigned_ids   responses with MEMBER_ID_REQUIRED, keyed by the member id in them
-    unclaimed_ids  the assigned ids whose response may have crossed another JoinGroup, which the client need not use
+    unclaimed_ids  the assigned ids that the client need not use, because the response may have crossed another
+                   JoinGroup
     rejections     responses with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION and their error codes, keyed by member id
     members        ids of the members that have joined on this connection
     """
