@@ -40,7 +40,7 @@ class OffsetIndex:
         return len(self._positions)
 
     def append(self, last_offset: int, position: int) -> None:
-        # The position is appended first, because another thread may find the offset and then read the position.
+        # The position is appended first, because another thread could find the offset and then read the position.
         self._positions.append(position)
         self._relative_offsets.append(last_offset - self._base_offset)
 
@@ -121,7 +121,7 @@ class TimeIndex:
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
             self._relative_offsets.append(
                 offset - self._base_offset
-            )  # appended first, because another thread may find the timestamp and then read the offset
+            )  # appended first, because another thread could find the timestamp and then read the offset
             self._timestamps.append(timestamp)
 
     def offset_before(self, timestamp: int) -> int:
@@ -192,7 +192,7 @@ class AbortedTxn(NamedTuple):
 
 class TxnIndex:
     """One segment's aborted transactions, sorted by `last_offset`. They are stored in arrays, because a busy segment
-    may have many aborted transactions."""
+    can have many aborted transactions."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_last_stable_offsets", "_producer_ids")
 

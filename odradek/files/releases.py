@@ -39,7 +39,7 @@ NONE: Final = Releases("", "")
 
 def release_order(release: str) -> tuple[int, ...]:
     """Returns a sort key for a release. A string that is not a release sorts after all releases, because only a later
-    Odradek can have written it. An empty string sorts before all releases."""
+    release of Odradek can have written it. An empty string sorts before all releases."""
     if not release:
         return ()
     parts = release.split(".")

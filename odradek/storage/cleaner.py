@@ -119,8 +119,8 @@ def cleanable_range(
 
 
 def next_lag_ms(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int | None:
-    """Returns the next time (ms) at which `min.compaction.lag.ms` or `max.compaction.lag.ms` ends for a segment, so
-    that more of the log may become cleanable. Returns None if there is no such time."""
+    """Returns the next time (ms) at which `min.compaction.lag.ms` or `max.compaction.lag.ms` ends for a segment. More
+    of the log may become cleanable at that time. Returns None if there is no such time."""
     times_ms: list[int] = []
     for segment in segments[:-1]:
         if config.min_compaction_lag_ms > 0:
@@ -220,7 +220,7 @@ class CleanerPass:
         this log cannot be cleaned."""
         found, keys = self._found, self._keys
         keys.end_offset = found.first_dirty_offset
-        # Read the indexes up to the end of the log: the marker of an aborted transaction may lie beyond the end of the
+        # Read the indexes up to the end of the log: the marker of an aborted transaction can lie beyond the end of the
         # pass, or beyond the last key that fits into the map. The records of that transaction must not be treated as
         # committed.
         indexes = [segment.txn_index.entries() for segment in (*self._segments, *self._later_segments)]

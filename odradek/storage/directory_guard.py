@@ -1,6 +1,6 @@
 """Prevents background threads from changing a deleted partition's files.
 
-These threads open files by name. A new partition with the same name may be created immediately after the deletion. A
+These threads open files by name. A new partition with the same name can be created immediately after the deletion. A
 thread still working on the deleted partition would then change the new partition's files.
 """
 
@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 class DirectoryGone(OSError):
-    """The partition was deleted, so the rest of the job is no longer needed."""
+    """The partition has been deleted, so the rest of the job is no longer needed."""
 
     def __init__(self) -> None:
         super().__init__(errno.ENOENT, "the partition was deleted")

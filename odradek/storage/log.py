@@ -313,7 +313,7 @@ class Log:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether `flush.messages` requires an fdatasync before the last write may be acknowledged and read."""
+        """Whether `flush.messages` requires an fdatasync before the last write can be acknowledged and read."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     @property
@@ -372,7 +372,7 @@ class Log:
             self.leader_epochs.truncate_from_start(offset)
 
     def retention(self, now_ms: int, relied_on: Container[int] = frozenset()) -> SegmentRemoval | None:
-        """Removes the oldest segments that may be deleted. The log start offset moves past them immediately; a thread
+        """Removes the oldest segments that can be deleted. The log start offset moves past them immediately; a thread
         removes their files later.
 
         relied_on  ids of producers whose open transactions are kept, regardless of the log's age and size

@@ -28,7 +28,7 @@ class ReadResult:
 
     chunks      chunks to be sent in order; the last batch may be cut off, which clients expect
     size_bytes  total size of all chunks
-    end_offset  an offset above every record in `chunks`. As in Kafka, it may be higher than necessary, and
+    end_offset  an offset above every record in `chunks`. As in Kafka, it can be higher than necessary, and
                 `aborted_transactions` must list everything below it
     in_file     the bytes' position in the file, for callers that can send from files; `chunks` is then empty
     """
@@ -175,7 +175,7 @@ def find_timestamp(
 
 def find_max_timestamp(row: SegmentRow, max_record_bytes: int = NO_RECORD_LIMIT_BYTES) -> TimestampOffset | None:
     """Returns the largest timestamp, and the first record of the first batch with that timestamp. As in Kafka, the
-    record may be below the log start offset as long as retention has not removed its segment. Raises the same errors as
+    record can be below the log start offset until retention removes its segment. Raises the same errors as
     `find_timestamp`."""
     largest = max((s for s in row.segments if s.size_bytes), key=_max_timestamp, default=None)
     if largest is None:
@@ -214,7 +214,7 @@ MIN_SENT_BYTES: Final = 512 * 1024
 
 
 class LogBounds(Protocol):
-    """The bounds within which a log may be read."""
+    """The bounds within which a log can be read."""
 
     @property
     def log_start_offset(self) -> int: ...

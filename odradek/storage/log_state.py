@@ -162,8 +162,8 @@ class CopiedLogs:
 
 
 class ExaminedLog(NamedTuple):
-    """A log, and the facts about it when it was examined. `offsets` are its start and end offset, and `active_offset`
-    is the base offset of its active segment."""
+    """A log and its state when it was examined. `offsets` are its start and end offset, and `active_offset` is the base
+    offset of its active segment."""
 
     log: CopyableLog
     offsets: tuple[int, int]

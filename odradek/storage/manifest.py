@@ -1,5 +1,5 @@
-"""Writes and reads the manifest of a clean shutdown. The next start uses it to detect files that were damaged in the
-meantime.
+"""Writes and reads the manifest of a clean shutdown. The next start uses it to detect files that have been damaged
+since the shutdown.
 
 Most of Kafka's files have no checksum: after a flipped bit, an index, checkpoint or topic id is wrong but still looks
 valid. Layout: docs/formats/checkpoints.md. How a start treats each kind of changed file:

@@ -398,7 +398,7 @@ class LogProducers:
     """The producers of one log, with their state (including staged batches) and their verifications.
 
     The `check_…` methods decide whether a batch may be appended but change nothing; the `apply_…` methods apply it. As
-    in `ProducerStates`, `accept` is called after all applied batches were written, and `roll_back` after the write
+    in `ProducerStates`, `accept` is called once all applied batches have been written, and `roll_back` if the write has
     failed.
     """
 

@@ -349,7 +349,7 @@ class _Loader:
         return end_offset, end_position
 
     def _check_not_synced(self, segment: Segment, end_position: int, end_offset: int) -> None:
-        """Raises CorruptLog if the damaged data had been synced. After a clean shutdown, all data had been synced."""
+        """Raises CorruptLog if the damaged data had been synced, which is true of all data after a clean shutdown."""
         recovery_point, is_clean = self._checkpointed.recovery_point or 0, self._checkpointed.is_clean
         if end_offset < recovery_point or is_clean:
             raise CorruptLog(

@@ -59,7 +59,7 @@ class StagedRun:
         self.index_room = _index_room(self, config)
 
     def prepare_next(self) -> None:
-        """Prepares for the next batches, after the current batches were written to the file."""
+        """Prepares for the next batches once the current batches have been written to the file."""
         self.position += self.size_bytes
         self.size_bytes = 0
         self.batches = []
@@ -251,7 +251,7 @@ class LogTail:
         self._end_position = position
 
     def clear(self) -> None:
-        """Discards all batches, because the log was truncated or continues in another segment."""
+        """Discards all batches, because the log has been truncated or continues in another segment."""
         held = len(self._batches) - self._head
         if held:
             self._cleared += held

@@ -68,13 +68,13 @@ class Verifications:
         return current.guard
 
     def data_appended(self, producer_id: int) -> None:
-        """Removes the guard after a transactional batch was appended, because its transaction is now open in this
+        """Removes the guard once a transactional batch has been appended, because its transaction is now open in this
         partition."""
         if producer_id in self._by_producer:
             self._remove(producer_id)
 
     def marker_appended(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
-        """Removes the guard of the transaction that ended.
+        """Removes the guard of the transaction that the marker has ended.
 
         A marker of version 2 or later has the epoch of the next transaction, whose guard stays valid. A marker of an
         earlier version has the epoch of the transaction that it ends, even if the batch's request supports epoch bumps
@@ -88,7 +88,7 @@ class Verifications:
         self._remove(producer_id)
 
     def accept(self) -> None:
-        """Makes all changes permanent, because the appended batches were written."""
+        """Makes all changes permanent, because the appended batches have been written."""
         self._removed.clear()
 
     def roll_back(self) -> None:

@@ -8,7 +8,7 @@ exposition   formats the metrics as text for Prometheus
 access       decides which requests are answered
 guard        checks the Host and Origin headers
 json_answer  builds JSON responses
-logins       logs in HTTP clients as users of the broker
+logins       logs HTTP clients in as users of the broker
 page/        the page, which shows the broker's state in a browser
 records/     the calls that programs use to read and write records as JSON
 """

@@ -3,12 +3,12 @@
     configuration                                  answered requests
     odradek.http.token is set                      requests from any address with the token; below a test cluster's
                                                    path, that cluster's token is sufficient
-    no token; TLS requires client certificates     all requests, since every client has presented a certificate
+    no token; TLS requires client certificates     all requests, because every client has presented a certificate
     otherwise, on the loopback interface           all requests from this machine
     otherwise, on another interface                health checks only
 
-Health checks (/healthz, /readyz) are always answered. If a request for records contains the name and password of a
-broker user instead of the token, it is answered in every configuration, with that user's rights. Source: RFC 6750, 2.1;
+Health checks (/healthz, /readyz) are always answered. If a request for records contains a broker user's name and
+password instead of the token, it is answered in every configuration, with that user's rights. Source: RFC 6750, 2.1;
 RFC 7617.
 """
 
@@ -37,7 +37,7 @@ class Refusal:
     status: int
     text: str
     headers: dict[str, str] = field(default_factory=dict)
-    code: str | None = None  # name of Kafka's error code for the same error
+    code: str | None = None  # Kafka's name for the same error
 
 
 def access(host: str, token: str | None, *, requires_certificate: bool) -> Access:
@@ -83,7 +83,7 @@ def is_login(tokens: Sequence[str], authorization: str) -> bool:
 
 
 def token_in(authorization: str) -> str:
-    """Returns the token in the Authorization header: the token of `Bearer <token>`, or the password of Basic
+    """Returns the token in the Authorization header: the token in `Bearer <token>`, or the password in Basic
     authentication with any user name. Returns an empty string if the header has neither."""
     scheme, _, credentials = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":

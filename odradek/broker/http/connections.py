@@ -26,7 +26,7 @@ log = logging.getLogger("odradek.control")
 bugs = logging.getLogger("odradek.control.http")  # aiohttp logs handlers' exceptions here
 
 SHUTDOWN_TIMEOUT_S = 1.0
-PAUSE_S = 1.0  # delay after a failed accept, for example because no file descriptors are left
+PAUSE_S = 1.0  # delay after a failed accept, for example when no file descriptors are left
 Stop: TypeAlias = Callable[[], Awaitable[None]]
 AddRoutes: TypeAlias = Callable[[web.Application], None]
 Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reserved connections, keyed by protocol
@@ -38,9 +38,10 @@ class HttpLimits:
 
     max_connections    maximum number of ordinary connections
     reserve            number of additional connections, which serve only health checks, so that monitoring works even
-                       if all ordinary connections are in use. A further connection closes the oldest additional one
-    request_timeout_s  maximum time for a TLS handshake, and for the head of a request. The time for the head starts
-                       when the connection opens or the previous response has been sent
+                       if all ordinary connections are in use. When these are in use too, a new connection closes the
+                       oldest of them
+    request_timeout_s  timeout for a TLS handshake, and for a request's head. The timeout for the head starts when the
+                       connection opens or the previous response has been sent
     max_headers        maximum number of headers per request
     max_line_bytes     maximum size of each header and of the request line
     """
@@ -49,11 +50,11 @@ class HttpLimits:
     reserve: int = 8
     request_timeout_s: float = 30.0
     max_headers: int = 64
-    max_line_bytes: int = 8190  # large, since browsers send the cookies of all servers on localhost to each of them
+    max_line_bytes: int = 8190  # large, since browsers send every localhost server's cookies to all of them
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Returns whether a log record reports a bug in our code. Records about malformed requests are dropped, so that
+    """Returns whether a log record reports a bug in our code. Log records about malformed requests are dropped, so that
     peers cannot fill the log."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 

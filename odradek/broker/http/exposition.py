@@ -180,7 +180,7 @@ def logins(measures: Measures) -> Families:
 
 
 def quotas(measures: Measures) -> Families:
-    """Yields the metrics of the quotas in use. As in Kafka, the user or client id label is empty if the quota does not
+    """Yields metrics for the quotas in use. As in Kafka, the user or client id label is empty if the quota does not
     depend on the user or client id."""
     labels = ("user", "client_id")
     for key, (name, rate_name, help_) in QUOTAS.items():

@@ -1,8 +1,8 @@
 """Protects against malicious web sites, which can make a visitor's browser send requests to localhost.
 
 There are two attacks. A site can resolve its own name to 127.0.0.1 (DNS rebinding); the Host header then contains the
-site's name. A site can also send a cross-origin request; the Origin header then contains the site's name. A page on
-another port of this host also has a different origin. IP addresses in Host are allowed, since DNS rebinding needs a
+site's name. A site can also send a cross-origin request; the Origin header then contains the site's name. A page served
+from another port of this host has a different origin too. IP addresses in Host are allowed, since DNS rebinding needs a
 name. Source: RFC 9110, 7.2; RFC 6454, 4.
 """
 

@@ -1,5 +1,5 @@
-"""Builds the HTTP server's JSON responses. Each response ends with a newline, so that the shell prompt is on its own
-line after curl."""
+"""Builds the HTTP server's JSON responses. Each response ends with a newline, so that after curl, the shell prompt
+starts on a new line."""
 
 from __future__ import annotations
 

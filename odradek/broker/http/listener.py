@@ -96,7 +96,7 @@ class RecentWarnings(logging.Handler):
 
 
 class ControlListener:
-    """Waits for the first connection to the HTTP port, and then imports and starts the HTTP server."""
+    """Waits for the first connection to the HTTP port, then imports and starts the HTTP server."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class ControlListener:
         """Listens on the socket `bound`.
 
         certificates  None for HTTP without TLS
-        add_routes    adds further routes to the HTTP server, such as those of the control interface
+        add_routes    adds more routes to the HTTP server, such as those of the control interface
         """
         self._add_routes = add_routes
         bound.listen(BACKLOG)

@@ -1,4 +1,4 @@
-"""Logs in HTTP clients as users of the broker. The schema registry and the calls for records accept these logins."""
+"""Logs HTTP clients in as users of the broker. The schema registry and the calls for records accept these logins."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class HttpLogins:
 
 
 def client_of(request: web.Request, user: str | None = None) -> ConnectionInfo:
-    """Returns the client of an HTTP request, with the address that the request came from. Its principal is `user`, or
+    """Returns the client that sent an HTTP request, including its address. The client's principal is `user`, or
     User:ANONYMOUS if `user` is None."""
     client = ConnectionInfo(NO_CONNECTION, (request.remote or "").removeprefix(IPV4_IN_IPV6), 0)
     if user is not None:

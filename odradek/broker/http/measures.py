@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.protocol.lag import GroupLag
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
-METRICS = "metrics"  # name under which the loop watch reports this work
+METRICS = "metrics"  # the name under which the loop watch reports this work
 MAX_PENDING = 200  # maximum number of rows for share partitions and transactions; totals also include the omitted rows
 MAX_LAGS = 1000  # maximum number of groups whose lag is computed
 SHARE = "share"
@@ -121,8 +121,8 @@ class QuotaMeasure(NamedTuple):
 class PartitionMeasure(NamedTuple):
     """Metrics of one partition's log.
 
-    stable_lag  number of records between the last stable offset and the high watermark, which read_committed consumers
-                are waiting for
+    stable_lag  number of records between the last stable offset and the high watermark; read_committed consumers are
+                waiting for these records
     records_in, bytes_in, bytes_out
                 totals since this process opened the partition; transaction markers count as records, as in Kafka
     """
@@ -143,8 +143,7 @@ class PartitionMeasure(NamedTuple):
 
 
 class LagMeasure(NamedTuple):
-    """The lag of one group, computed in the same way as on the page and by `odradek groups`
-    (`odradek.protocol.lag`)."""
+    """The lag of one group, computed the same way as on the page and in `odradek groups` (`odradek.protocol.lag`)."""
 
     group: str
     lag: GroupLag
@@ -174,7 +173,7 @@ class TransactionMeasure(NamedTuple):
 
     ids_by_state      number of ids in each state
     open_time_max_ms  age of the oldest open transaction
-    kept              number of open transactions that InitProducerId kept, and that their owner must commit or abort
+    kept              number of open transactions that InitProducerId kept and whose owner must commit or abort them
                       (KIP-939)
     partitions        number of partitions in open transactions (KIP-1289)
     """

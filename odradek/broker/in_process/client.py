@@ -2,7 +2,8 @@
 and the control interface's presets.
 
 The dispatcher handles these requests like requests from any other client, so authorization, checks and errors are the
-same. The page has no login. If an authorizer is configured, the page may do what the ACLs allow User:ANONYMOUS to do.
+same. The page has no login. If an authorizer is configured, the page can do whatever the ACLs allow User:ANONYMOUS to
+do.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class InProcessClient:
         return answer
 
     def begin(self, request: Message, version: int) -> list[Chunk] | ParkedRequest:
-        """Sends a request. Returns the response or a parked request. The caller may ignore the result."""
+        """Sends a request. Returns the response or a parked request, which the caller can ignore."""
         frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
         return self._dispatcher.start(frame, self._connection)
 

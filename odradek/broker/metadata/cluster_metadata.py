@@ -196,7 +196,7 @@ class ClusterMetadata:
         rules           the rules of the emulated release, which determine where a new directory stores these levels
         placed          called with each decision before it is recorded; returns the decision to record instead
         stores_pending  returns whether stored acknowledgements are pending in transactions; only called if an earlier
-                        Odradek may have stored such acknowledgements
+                        release of Odradek may have stored such acknowledgements
         raises          CorruptMetadata, CannotStart, KafkaError (KAFKA_STORAGE_ERROR) or OSError if the broker cannot
                         start on this directory
         """
@@ -272,7 +272,7 @@ class ClusterMetadata:
         return self.submit(lambda image: Decision(None, tuple(records)))
 
     def hold_until(self, done: Deferred[Any] | None) -> None:
-        """Postpones further decisions until `done` resolves or fails. Does nothing if `done` is None. Used if the next
+        """Postpones all decisions until `done` resolves or fails. Does nothing if `done` is None. Used if the next
         decision depends on data that must be on disk first."""
         if done is None:
             return
@@ -312,7 +312,7 @@ class ClusterMetadata:
 
         raises  LogFailed
         """
-        self._holds += 1  # prevents further decisions permanently
+        self._holds += 1  # permanently prevents new decisions
         self._steps = None
         while self._publication is not None:
             self._publish_slice()
@@ -351,7 +351,7 @@ class ClusterMetadata:
 
     def _decide_slice(self, queued: QueuedDecision) -> bool:
         steps = self._steps
-        if steps is None:  # the log was closed in the meantime
+        if steps is None:  # the log has been closed in the meantime
             return False
         try:
             for _ in range(ENTRIES_PER_SLICE):
@@ -427,7 +427,7 @@ class ClusterMetadata:
 
     def _publish_slice(self) -> None:
         publication = self._publication
-        if publication is None:  # the log was closed in the meantime
+        if publication is None:  # the log has been closed in the meantime
             return
         for step_count, is_slice_over in enumerate(publication.steps):
             if is_slice_over or step_count == STEPS_PER_TURN:
@@ -498,10 +498,10 @@ class ClusterMetadata:
     def _taking_over_share_version(
         self, earlier: EarlierShareVersion, stores_pending: Callable[[], Steps[bool]]
     ) -> Iterator[None]:
-        """Enables odradek.share.transactions if an earlier Odradek used share.version 2 for the same purpose. Pending
-        acknowledgements in the directory then remain part of their transactions, and clients can continue. A crash
-        before the single batch is written changes nothing. After the batch is written, the recorded level shows that
-        this step has been done (ADR 35)."""
+        """Enables odradek.share.transactions if an earlier release of Odradek used share.version 2 for the same
+        purpose. Pending acknowledgements in the directory then remain part of their transactions, and clients can
+        continue. A crash before the single batch is written changes nothing. After the batch is written, the recorded
+        level shows that this step has been done (ADR 35)."""
         levels = self.image.features
         if levels.get(SHARE_VERSION, 0) < EARLIER_LEVEL or SHARE_TRANSACTIONS in levels or earlier.is_decided:
             return

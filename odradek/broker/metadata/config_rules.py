@@ -71,7 +71,7 @@ def settings_of(resource_type: ConfigResourceType) -> Mapping[str, Setting]:
 
 
 def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks a topic's settings. `settings` contains all of them after the change."""
+    """Checks a topic's settings. `settings` contains the complete settings after the change."""
     if not topic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     try:
@@ -87,7 +87,7 @@ def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], r
 
 
 def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks that the settings may be changed while the broker is running. Unknown names are permitted. If `is_default`
+    """Checks that the settings can be changed while the broker is running. Unknown names are permitted. If `is_default`
     is set, the changes apply to all brokers."""
     updates = {name: _update_of(name) for name in changed}
     _refuse(

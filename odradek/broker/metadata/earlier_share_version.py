@@ -1,6 +1,6 @@
-"""Interprets `share.version` 2 in a metadata log that an earlier Odradek may have written.
+"""Interprets `share.version` 2 in a metadata log that an earlier release of Odradek may have written.
 
-In an earlier Odradek, this level enabled acknowledgements in transactions, which are now enabled by
+In earlier releases of Odradek, this level enabled acknowledgements in transactions, which are now enabled by
 odradek.share.transactions. In Kafka, the level enables dead-letter queues. The registration of the broker that raised
 the level shows which program wrote the log, because it lists the broker's supported levels:
 

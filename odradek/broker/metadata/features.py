@@ -128,8 +128,8 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
 
 
 def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[str, int]) -> None:
-    """Checks that other features have the levels that the update requires. `levels` are the levels after all updates of
-    the request."""
+    """Checks that other features have the levels that the update requires. `levels` contains the levels after all of
+    the request's updates."""
     if update.feature != SHARE_TRANSACTIONS or not update.level > _level(image, update.feature):
         return
     if not supports_share_transactions(levels):

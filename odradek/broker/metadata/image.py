@@ -51,8 +51,8 @@ DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # clust
 
 
 class Node(NamedTuple):
-    """The identity of this broker as a location of replicas. `other_ids` contains the ids of other nodes that share
-    this node's metadata log."""
+    """Identifies this broker as a holder of replicas. `other_ids` contains the ids of other nodes that share this
+    node's metadata log."""
 
     node_id: int
     directory_id: bytes
@@ -150,7 +150,7 @@ class MetadataImage:
     def controller_for_clients(self, preferred: int) -> int:
         """Returns the id of the broker that clients see as the controller, or -1 if all brokers are fenced.
 
-        As in Kafka, this may be any unfenced broker. If `preferred` is not fenced, the result is `preferred`. Source:
+        As in Kafka, this can be any unfenced broker. If `preferred` is not fenced, the result is `preferred`. Source:
         KRaftMetadataCache.getRandomAliveBrokerId.
         """
         alive = [broker.broker_id for broker in self.brokers.values() if not broker.is_fenced]

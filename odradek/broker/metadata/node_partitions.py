@@ -1,6 +1,7 @@
 """Finds new partitions of a node in metadata records and detects stray partition directories.
 
-A stray directory does not belong to any partition in the metadata. It remains when a crash interrupts a deletion.
+A stray directory does not belong to any partition in the metadata. It is left behind when a crash interrupts a
+deletion.
 """
 
 from __future__ import annotations

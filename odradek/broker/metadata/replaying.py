@@ -6,8 +6,8 @@ newer Kafka are skipped and reported once.
 
 After a commit, the listeners are notified of the changes. If a commit has many records, they are published in slices,
 so that clients are served between slices. A new slice begins only with the creation or removal of a topic or with a
-change to a partition, so each new topic appears together with all its partitions and settings. Listeners may take
-several turns for the partitions of a topic.
+change to a partition, so each new topic appears together with all its partitions and settings. Listeners can take
+several turns of the event loop to process a topic's partitions.
 """
 
 from __future__ import annotations

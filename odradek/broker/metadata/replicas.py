@@ -27,8 +27,8 @@ class ElectionType(IntEnum):
 
 
 def elect_leader(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError:
-    """Returns the error that explains why no leader is elected. No leader is ever elected, because this node already
-    leads every partition that it can lead."""
+    """Returns an error that gives the reason why no leader is elected. An election never succeeds, because this node
+    already leads every partition that it can lead."""
     topic = image.topics.get(name)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")

@@ -10,7 +10,7 @@ from odradek.protocol import kip_1289
 
 METADATA_VERSION = "metadata.version"
 METADATA_VERSION_4_3 = 30
-METADATA_VERSION_CIDR = 32  # 4.4-IV1: ACL hosts may be address ranges (KIP-1276)
+METADATA_VERSION_CIDR = 32  # 4.4-IV1: ACL hosts can be address ranges (KIP-1276)
 METADATA_VERSION_UNREGISTERS_CONTROLLERS = 33  # 4.4-IV2: the record UnregisterController (KIP-1312)
 METADATA_VERSION_4_4 = METADATA_VERSION_UNREGISTERS_CONTROLLERS  # newest known level, used for new clusters
 TRANSACTION_VERSION = "transaction.version"

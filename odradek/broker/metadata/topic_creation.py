@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.metadata")
 
 EXPECTED_ERRORS = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-MAX_REMEMBERED_MESSAGES = 1_000  # maximum number of logged messages to remember, so that they are not logged again
+MAX_REMEMBERED_MESSAGES = 1_000  # maximum number of logged messages to remember, so that each is logged only once
 
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
@@ -76,7 +76,7 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
 
 
 class TopicCreation:
-    """Submits topic creations to the metadata, with this broker's defaults."""
+    """Submits decisions to create topics to the cluster metadata, using this broker's defaults."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Decides which address of this broker to give to a client. Logs a warning if that address would make the client
+"""Decides which of this broker's addresses to give to a client. Logs a warning if that address would make the client
 connect to its own machine."""
 
 from __future__ import annotations

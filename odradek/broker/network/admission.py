@@ -44,7 +44,7 @@ class ConnectionQuota:
     """Counts the open connections. As in Kafka, new connections wait while the broker has its maximum number of
     connections, and a connection is closed if its address has too many connections.
 
-    limits  may be replaced at any time; connections that have already been admitted remain open
+    limits  can be replaced at any time; connections that have already been admitted remain open
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -77,7 +77,7 @@ class ConnectionQuota:
         return self._waiting >= self.limits.accept_backlog
 
     def serve_waiting(self, listener: str = "") -> bool:
-        """Returns whether a waiting connection of this listener may be served now. If so, counts it as served."""
+        """Returns whether a waiting connection to this listener can be served now. If so, counts it as served."""
         if self._waiting == 0 or self._is_full(listener):
             return False
         self._waiting -= 1
@@ -127,7 +127,7 @@ class RequestMemory:
         return True
 
     def release(self, size_bytes: int) -> list[Callable[[], None]]:
-        """Frees memory. Returns the callbacks of the requests that were refused memory and may now try again."""
+        """Frees memory. Returns callbacks for the requests that were refused memory and can now try again."""
         self._left_bytes += size_bytes
         if self._left_bytes <= 0 or not self._waiting:
             return []
@@ -138,8 +138,8 @@ class RequestMemory:
         self._waiting.append(again)
 
 
-# Maximum number of connections that are held because their addresses connect too fast. Further connections are closed
-# immediately.
+# Maximum number of connections that are held because their addresses connect too fast. Any more such connections are
+# closed immediately.
 MAX_HELD_CONNECTIONS: Final = 1_000
 
 

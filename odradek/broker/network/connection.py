@@ -4,8 +4,8 @@ responses in the order of the requests.
 A frame is handled in the buffer where it was received: in the shared receive buffer if it fits, otherwise in a separate
 buffer. A separate buffer grows with the bytes that arrive, regardless of the announced length. One request is in flight
 at a time, except that requests of the same API may overlap if their handler allows it. While a request is in flight, at
-most one receive buffer or one frame of further input is stored; then reading stops. Reading also stops if the peer does
-not read its responses.
+most one receive buffer or one frame of additional input is stored; then reading stops. Reading also stops if the peer
+does not read its responses.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logging.getLogger("odradek.connection")
 
 LENGTH: Final = Packing(">i")
 LENGTH_BYTES: Final = LENGTH.size
-TLS_HANDSHAKE: Final = 0x1603  # first two bytes of a TLS record with a handshake
+TLS_HANDSHAKE: Final = 0x1603  # first two bytes of a TLS handshake record
 API_KEY_BYTES: Final = 2
 FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum size of the buffer for a frame that did not arrive in one piece
 GROWTH_FACTOR: Final = 8  # maximum size of a frame's buffer, as a multiple of the part that has arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
-# While more than this many bytes are waiting to be sent to the peer, no further requests from the peer are handled.
+# While more than this many bytes are waiting to be sent to the peer, no new requests from the peer are handled.
 WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_OVERLAPPING_REQUESTS: Final = 32
 MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024

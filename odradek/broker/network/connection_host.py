@@ -40,7 +40,7 @@ class ConnectionHost(Protocol[C]):
     def limits(self) -> ConnectionLimits: ...
     @property
     def memory(self) -> RequestMemory | None:
-        """The memory that requests may use; None if it is unlimited."""
+        """The memory available for requests; None if it is unlimited."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
@@ -77,8 +77,8 @@ class ConnectionHost(Protocol[C]):
 
 
 class FrameReceiver(Protocol):
-    """Answers frames. Implemented by `odradek.broker.api.dispatch.Dispatcher`, and by the authentication before the
-    dispatcher."""
+    """Answers frames. Implemented by `odradek.broker.api.dispatch.Dispatcher`, and by the authentication layer in front
+    of it."""
 
     @property
     def logins(self) -> LoginCounts | None:

@@ -40,7 +40,7 @@ class ExchangeObserver:
         raise NotImplementedError
 
     def request_handled(self, reply: list[Chunk] | ParkedRequest) -> None:
-        """Called after the last received request was handled. The request's frame may have changed in the meantime. Not
+        """Called after the last received request has been handled. By then, the request's frame may have changed. Not
         called if the handler raised an exception."""
 
     def response_sent(self, chunks: list[Chunk]) -> None:

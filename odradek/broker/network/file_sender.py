@@ -25,8 +25,8 @@ MAX_BUFFERS: Final = 512  # maximum number of buffers per system call; IOV_MAX i
 
 
 class UnsentChunks:
-    """A response's unsent chunks. Call `next` until it returns None. After each call, pass the number of sent bytes,
-    which may be fewer than `next` returned, to `sent`."""
+    """A response's unsent chunks. Call `next` until it returns None. After each call, pass the number of bytes sent to
+    `sent`; it can be less than `next` returned."""
 
     __slots__ = ("_at", "_chunks", "_sent_bytes")
 
@@ -201,7 +201,7 @@ class FileSender:
 
     def _room(self) -> None:
         self._connection.still_sending()
-        self._cached_bytes = 0  # the cached pages may have been evicted in the meantime
+        self._cached_bytes = 0  # the pages may have been evicted from the cache since the check
         self._send_on()
 
     def _warm_up(self) -> None:
@@ -214,7 +214,7 @@ class FileSender:
     def _warm(self, portion: asyncio.Future[Buffer]) -> None:
         error = portion.exception()
         if self._unsent.next() is None:
-            return  # the connection was closed in the meantime
+            return  # the connection has been closed in the meantime
         if error is not None:
             self._give_up(error)
             return

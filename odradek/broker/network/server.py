@@ -32,7 +32,7 @@ def bind(host: str, port: int) -> socket.socket:
     """Creates a bound socket that is not listening. An empty host means all addresses, IPv4 and IPv6. Raises
     OSError."""
     if host:
-        # ASCII names are passed as bytes, because for a str, Python would first import the IDNA codec.
+        # ASCII names are passed as bytes, because Python would first import the IDNA codec for a str.
         name = host.encode() if host.isascii() else host
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # IPv4 is preferred, as in Java, for a name with addresses of both versions, such as "localhost".

@@ -49,7 +49,7 @@ class CleanerServices:
 
 
 class LogCleaner:
-    """Compacts logs. Call `visit` for each partition, then `clean`, which cleans the logs one after another."""
+    """Compacts logs. Call `visit` for each partition, then `clean`, which cleans the logs one by one."""
 
     def __init__(self, log_directory: LogDirectory, services: CleanerServices) -> None:
         self.uncleanable: set[Partition] = set()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, SyncTicket
 
 PARALLEL_SYNCS: Final = 4
-MAX_BITS: Final = 64  # maximum number of bits of a duration in µs
+MAX_BITS: Final = 64  # maximum bit length of a duration in µs
 
 
 class ParkedFetch(Protocol):

@@ -100,7 +100,7 @@ class DirectoryRemovals:
 
 
 def nothing_more(partition: Partition) -> None:
-    """Does nothing. This is the default of `on_created`."""
+    """Does nothing. Used as the default for `on_created`."""
 
 
 class Partitions:
@@ -212,8 +212,8 @@ class Partitions:
         partition.replace_truncated_log(log)
 
     def deleting_topic(self, topic: TopicImage) -> Steps[None]:
-        """Removes a topic's partitions. The first step answers the requests waiting for the topic. After one further
-        step per partition, the topic's name can be reused."""
+        """Removes a topic's partitions. The first step answers the requests waiting for the topic. After one more step
+        per partition, the topic's name can be reused."""
         removed = []
         delay_ms = self._log_config(topic.name).file_delete_delay_ms
         for image in topic.partitions:

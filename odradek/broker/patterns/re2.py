@@ -35,7 +35,7 @@ __all__ = ["InvalidPattern", "Pattern", "TooMuchWork", "check"]
 WORK_PER_STEP: Final = 50  # units of work between two pauses of `steps`; about 20 µs
 # An operation on an integer of this many bits costs about twice as much as an operation on a small integer.
 BITS_PER_UNIT: Final = 4_096
-# 4 MiB of cached results per pattern; the cache is cleared when it is full.
+# The cache of each pattern holds 4 MiB of results and is cleared when it is full.
 MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024
 ENTRY_BITS: Final = 1_024  # size in bits of a cache entry without its integers
 MAX_REMEMBERED_CHARS: Final = 512

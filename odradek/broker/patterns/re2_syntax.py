@@ -58,7 +58,8 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A repetition. `is_lazy` prefers as few repetitions as possible, which only affects the captured groups."""
+    """A repetition. If `is_lazy` is set, as few repetitions as possible are preferred. This only affects the captured
+    groups."""
 
     what: Node
     least: int

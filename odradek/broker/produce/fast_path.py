@@ -41,15 +41,15 @@ OLDEST_VERSION = FIRST_FLEXIBLE_PRODUCE_VERSION
 # encoded as n + 1; 0 means null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT: Final = 10
-ID_AT: Final = 2  # distance of the transactional id from the end of the client id
-TOPIC_AT: Final = 7  # distance of the first topic from the end of the transactional id
+ID_AT: Final = 2  # distance from the end of the client id to the transactional id
+TOPIC_AT: Final = 7  # distance from the end of the transactional id to the first topic
 NONE, ONE = 0, 2
 MAX_ONE_BYTE_VARINT: Final = 127
 COUNT_AND_INDEX_BYTES: Final = 1 + 4
 # Maximum number of bytes between the client id and the records, where the transactional id and the topic's name have at
 # most 126 bytes each.
 HEAD_BYTES: Final = ID_AT + 126 + TOPIC_AT + 126 + COUNT_AND_INDEX_BYTES + 4
-TAGS: Final = 3  # tag buffers of partition, topic and request, which take one byte each if they are empty
+TAGS: Final = 3  # tag buffers of the partition, topic and request; each takes one byte if it is empty
 CORRELATION_ID_AT: Final = 4  # position in a response, after the response's length
 CORRELATION_ID: Final = Packing(">i")
 # The fields that differ between responses for one partition: base offset, log append time, log start offset.
@@ -88,7 +88,7 @@ class ProduceFastPath:
         self._has_ids = route.version >= FIRST_PRODUCE_VERSION_WITH_IDS
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._adds = route.version >= FIRST_PRODUCE_VERSION_THAT_ADDS
-        # The keys are the bytes of a request from the topic to the partition index.
+        # Keyed by the slice of the request that runs from the topic through the partition index.
         self._cached: dict[bytes, CachedPartition] = {}
 
     def start_request(

@@ -339,7 +339,7 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
 
 
 def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: ProduceBroker) -> Partition:
-    """Returns the partition. Raises KafkaError, including when the client may not write to the topic."""
+    """Returns the partition. Raises KafkaError, for example if the client is not allowed to write to the topic."""
     if context.api_version >= FIRST_PRODUCE_VERSION_WITH_IDS:
         partition = broker.partitions.get_by_id(topic.topic_id, index)
         context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)

@@ -1,7 +1,7 @@
 """Creates the topic `_schemas`, writes to it, and follows its records.
 
-The registry is a client of its own broker. Another registry may have written to the topic earlier, or may write to it
-at the same time, so all records are replayed in offset order.
+The registry is a client of its own broker. Other registries may have written to the topic before or may be writing to
+it now, so all records are replayed in offset order.
 """
 
 from __future__ import annotations

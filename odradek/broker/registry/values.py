@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FORBIDDEN: Final = 403
 MAX_SCHEMAS: Final = 100  # maximum number of schemas parsed per call
-# Of the subjects that share a schema, at most this many are searched for one that the client may read.
+# Maximum number of subjects with the same schema that are searched for one that the client is allowed to read.
 MAX_SUBJECTS: Final = 1_000
 
 
@@ -144,7 +144,8 @@ def _places(registry: Registry, schema_id: int, subject: str) -> Iterator[tuple[
 
 
 def _decoded(data: bytes, schema: _UsableSchema, left: DecodingBudget, limits: DecodingLimits) -> DecodedContent:
-    """Decodes one key or value, and deducts it from the budget `left`, which all keys and values of the call share."""
+    """Decodes one key or value and deducts its cost from the budget `left`, which all keys and values of the call
+    share."""
     content = schema.content
     if schema.parsed is None:
         return content

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sized
 from functools import cache
 from typing import Final
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants from glibc's malloc.h
 # Maximum amount of free memory at the end of the heap. The rest is returned to the kernel.
 FREE_MEMORY_BYTES: Final = 16 * 1024 * 1024
 # Buffers of at least this size are mapped from the kernel directly, and unmapped when freed.
@@ -31,7 +31,7 @@ MAX_FREEZES_OF_LAST_LOOP: Final = 100
 FREEZES_PER_LOOP: Final = 10
 
 
-@cache  # called once for all brokers of a process
+@cache  # runs only once, even if the process has several brokers
 def keep_freed_memory() -> bool:
     """Makes glibc keep more freed memory. Returns False for any other C library, which has no such option."""
     try:

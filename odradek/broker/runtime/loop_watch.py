@@ -26,7 +26,7 @@ LONG_S = 0.005
 WARN_S = 1.0
 BUSY_TICK_MS = 50
 IDLE_TICK_MS = 1000  # interval of the ticks while no requests arrive
-MAX_BITS = 64  # maximum number of bits of a delay in µs
+MAX_BITS = 64  # maximum bit length of a delay in µs
 GARBAGE_COLLECTION = "garbage collection"
 
 

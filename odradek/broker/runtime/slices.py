@@ -31,7 +31,8 @@ async def work_in_slices(steps: Iterator[None]) -> None:
     while not is_over:
         async with slices:
             is_over = _work_slice(steps)
-            # The pause also follows the last slice, because the caller's next work may take as long as a slice.
+            # The pause also follows the last slice, because the caller's next piece of work can take as long as a
+            # slice.
             await asyncio.sleep(0)
 
 
@@ -68,7 +69,7 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
 
 
 async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> None:
-    """Like `visit_in_slices`, but advances an iterator. Use it if a single item may take several steps to process."""
+    """Like `visit_in_slices`, but advances an iterator. Use it if processing a single item can take several steps."""
     is_over = False
     while not is_over:
         async with watch.slices:
@@ -122,8 +123,7 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
 
 def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
-    """A generator that calls `make` for each item, yields after each call, and finally returns a list of the
-    results."""
+    """Calls `make` for each item, yields after each call, and finally returns a list of the results."""
     made = []
     for item in items:
         made.append(make(item))
@@ -230,8 +230,8 @@ class Rotation:
         return len(self._rotating) == MAX_LONG_REQUESTS
 
     def take_first_slice(self) -> int:
-        """Returns how many entries of a request may be processed before the request is added and deducts them from the
-        slice that new requests share in this turn."""
+        """Returns how many entries of a request can be processed before the request is added. Deducts these entries
+        from the slice that new requests share in this turn."""
         entries = 0 if self._unbegun else min(ENTRIES_PER_SLICE_UNDER_LOAD, self._entries_left)
         self._entries_left -= entries
         return entries

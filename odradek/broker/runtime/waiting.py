@@ -2,9 +2,9 @@
 
 A handler returns an unresolved `Deferred`, and the code that determines the answer resolves it. Code that needs an
 answer before it can continue is written as a coroutine, so that it reads from top to bottom. Such a coroutine does not
-need a task of the event loop: `start_coroutine` runs it up to its first wait. If the coroutine never waits, its result
-is returned immediately. If it waits, the awaited object resumes it: a `Deferred` in the turn that resolves it, an
-asyncio future in a later turn.
+need an event loop task: `start_coroutine` runs it up to its first wait. If the coroutine never waits, its result is
+returned immediately. If it waits, the awaited object resumes it: a `Deferred` in the turn that resolves it, an asyncio
+future in a later turn.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 # Maximum total size of the compressed batches waiting for decompression or being decompressed.
 MAX_OPENED_BYTES: Final = 256 * 1024 * 1024
-# An idle thread exits after this time, because a process may contain many brokers that do not need threads.
+# An idle thread exits after this time, because a process can contain many brokers that do not need threads.
 IDLE_S: Final = 2.0
 # Maximum time that one turn of the loop spends on the results of jobs before other work is done.
 SETTLING_S: Final = 0.005
@@ -130,7 +130,7 @@ class ThreadWorkers:
                 self._threads.remove(thread)
                 is_alone = not self._threads
             if is_alone:
-                self._jobs.get()  # removes this job, the only job, because no thread exits while a job is waiting
+                self._jobs.get()  # removes this job: it is the only one, because no thread exits while a job is waiting
                 self._do(job, then)
                 self._wake()
 

@@ -2,7 +2,7 @@
 
 Each decision is one line in the logger `odradek.authorizer`, with the same wording as in Kafka
 (docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, grants at DEBUG, and decisions without consequences at
-TRACE. A request may name 100,000 topics, so after MAX_LINES lines a request's decisions are only counted. Otherwise, a
+TRACE. A request can name 100,000 topics, so after MAX_LINES lines a request's decisions are only counted. Otherwise, a
 client could fill the disk.
 """
 

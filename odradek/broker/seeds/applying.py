@@ -4,7 +4,7 @@ A seed adds what is missing and does not change what exists, so it can be applie
 
 topics   created if there is no topic with the name
 schemas  registered if the subject does not have them
-records  written to partitions whose next offset is 0, which means that nothing has ever been written to them
+records  written to partitions that have never been written to (their next offset is 0)
 groups   an offset is committed if the group has none for the partition
 users    a password is set if the user has none for the mechanism
 ACLs     created unless they exist
@@ -301,7 +301,7 @@ class _Seeding:
         answer = await self._client.ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
         for acl, result in zip(acls, answer.results, strict=True):
             _check(result.error_code, result.error_message, acl.place)
-        return self._broker.metadata.image.next_offset - first  # there is one record for each ACL that did not exist
+        return self._broker.metadata.image.next_offset - first  # one record was written for each ACL that did not exist
 
 
 def _batches(

@@ -415,7 +415,8 @@ class TransactionCore:
         return describe_transaction(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def candidates(self, selection: TransactionFilter) -> list[Txn]:
-        """Returns all entries that a ListTransactions filter can select. The list may also contain other entries."""
+        """Returns at least the entries that a ListTransactions filter can select. The list may contain other entries
+        too."""
         return [self._txns[name] for name in self._ongoing] if selection.states == ONLY_ONGOING else self.entries()
 
     @property

@@ -234,8 +234,8 @@ def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id:
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
-    # Before the transaction is kept, the last epoch is reserved for the markers. Later owners may also get the last
-    # epoch.
+    # Before the transaction is kept, the last epoch is reserved for the markers. Later owners can get the last epoch
+    # too.
     if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
         if new_producer_id is None:
             return PRODUCER_ID_NEEDED
@@ -279,7 +279,7 @@ def prepare_end_v2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int 
     """Decides a transaction and bumps the epoch. If the epochs are used up, also records the next producer id.
 
     The epoch of the markers is one higher than the epoch of the transaction's records. If the transaction was kept, the
-    owner continues with its own producer id. The owner's epoch is also bumped, because the owner's request may arrive
+    owner continues with its own producer id. The owner's epoch is also bumped, because the owner's request can arrive
     twice. Source: #s3-5, K3 to K5.
     """
     producer_id, producer_epoch = txn.client_pair

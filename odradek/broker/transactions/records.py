@@ -260,7 +260,7 @@ def usual_txn(transactional_id: str, value: bytes) -> Txn | None:
     ):
         return None
     if previous_producer_id == producer_id:
-        previous_producer_id = producer_id  # shares one object to save memory, because there may be a million entries
+        previous_producer_id = producer_id  # shares one object to save memory, because there can be a million entries
     previous = None if previous_producer_id == NONE else previous_producer_id
     return Txn(
         transactional_id,

@@ -51,7 +51,7 @@ class DecisionInputs:
     """The inputs of a decision other than the state and the request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
-    new_producer_id      an unused producer id; if it is None, the result may be `PRODUCER_ID_NEEDED`
+    new_producer_id      an unused producer id; if it is None, the result can be `PRODUCER_ID_NEEDED`
     """
 
     now_ms: int

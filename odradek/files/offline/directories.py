@@ -86,7 +86,7 @@ def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
         directories = [Path(match).absolute() for match in matches if os.path.isdir(match)]
         if not directories:
             raise NoLogs(f"{text}: there is no such directory")
-        if has_magic(local):  # a pattern may also match the directories of deleted topics
+        if has_magic(local):  # a pattern can also match the directories of deleted topics
             directories = [each for each in directories if any(_below(each))]
             if not directories:
                 raise NoLogs(f"{text}: no matching directory contains a partition's log")

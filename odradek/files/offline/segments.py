@@ -30,7 +30,7 @@ class SegmentFile:
 
     size_bytes   limit for reading, because the log of a running broker continues to grow
     inode        inode number, by which readers detect that compaction has replaced the file
-    is_active    whether this is the last segment, whose end may be torn or preallocated
+    is_active    whether this is the last segment, whose end can be torn or preallocated
     """
 
     path: Path

@@ -141,8 +141,8 @@ def stretches(
     """Yields the batches with start_offset <= offset < end_offset, including control batches, about `stretch_bytes` at
     a time.
 
-    The first and the last batch may also contain other offsets. If compaction or retention changes the files in the
-    meantime, they are listed again. Offsets that no longer exist are left out; the caller can detect this from
+    The first and last batches can also contain offsets outside this range. If compaction or retention changes the files
+    in the meantime, they are listed again. Offsets that no longer exist are left out; the caller can detect this from
     `first_offset` and `next_offset`.
 
     hint   base offset and inode of a segment, and a position in it at which a batch begins at or before `start_offset`

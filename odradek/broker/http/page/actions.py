@@ -135,7 +135,7 @@ RETRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """An action of the page.
+    """An action that the page offers.
 
     fields  names of the fields that the body may have
     hidden  names of the fields whose values must not be logged
@@ -314,10 +314,10 @@ WORDS: Mapping[ErrorCode, str] = {
 SHARE = "share"
 WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 BY_NAME = 9  # newest version of OffsetCommit that has topic names instead of ids
-LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
+LATEST, EARLIEST = -1, -2  # special timestamps in ListOffsets requests
 NAMED: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
 NOT_FOUND = -1
-GROUPS = 0  # key type of FindCoordinator for groups
+GROUPS = 0  # FindCoordinator's key type for groups
 NOT_YET = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value})
 
 
@@ -390,8 +390,8 @@ async def find_listed_group(ask: Ask, group: str) -> ListedGroup | None:
 
 
 async def coordinator_of(ask: Ask, group: str) -> None:
-    """Waits until the group has a coordinator. The first request only creates the coordinators' topic, so it cannot
-    return a coordinator."""
+    """Waits until the group has a coordinator. The first FindCoordinator request only creates `__consumer_offsets`, so
+    it cannot return a coordinator."""
     request = FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=[group])
     for _ in range(RETRIES):
         (found,) = (await ask(request, FindCoordinatorResponse)).coordinators

@@ -110,7 +110,7 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
             return {"kind": "fence", "what": f"initialised: {pair}" if is_new_epoch else "recorded again"}
 
 
-OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of the keys of offset commits, which the history omits
+OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of an offset commit's key; the history omits offset commits
 CLASSIC = "GroupMetadata"
 PREFIXES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
 REVOKING = 1  # state of a member that has partitions to revoke

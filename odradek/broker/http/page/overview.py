@@ -64,7 +64,7 @@ class Totals:
     bytes_out: int = 0
 
     def add(self, partition: Partition) -> None:
-        if partition.is_deleted:  # deleted while other partitions were visited
+        if partition.is_deleted:  # deleted while other partitions were being visited
             return
         log = partition.log
         self.partitions += 1

@@ -1,7 +1,7 @@
 """Arranges a timeline's events in a diagram, with lanes for the coordinator and the partitions, and columns in the
 order of events. This module has no side effects.
 
-Time runs from left to right, but not to scale, because a transaction may last a millisecond or a week. Successive
+Time runs from left to right, but not to scale, because a transaction can last a millisecond or a week. Successive
 events of the same kind in different lanes share a column. The browser draws the diagram (assets/picture.js).
 """
 
@@ -59,7 +59,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A hold of the control interface at which an event of this timeline is waiting.
+    """A hold, set through the control interface, at which an event of this timeline is waiting.
 
     who  the waiting request or step, in the format that `GET /control/v1/holds` returns
     """
@@ -236,7 +236,7 @@ def run_event(run: BatchRun, lane: int) -> DrawnEvent:
 def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[DrawnEvent]:
     """Returns the events to draw for a partition's timeline, in the same order.
 
-    runs  the runs in the timeline, in the timeline's order
+    runs  the timeline's runs, in order
     """
     left = iter(runs)
     found = []
@@ -307,7 +307,7 @@ def runs_of_last(
     """Returns the runs of a producer's last transaction in one partition.
 
     is_open     whether the transaction has records in this partition, but no marker yet
-    decided_ms  time of the decision, which is used to recognize the marker; None if the transaction is not decided
+    decided_ms  time of the decision, used to recognise the marker; None if the transaction is not decided
     """
     parts: list[list[BatchRun]] = [[]]
     for run in runs:

@@ -55,7 +55,7 @@ class BrowseResult(NamedTuple):
     """The records found by one request.
 
     positions  offset at which the next request resumes, by partition; if the newest records come first, the offset
-               after the last record that is left
+               after the last remaining record
     is_done    whether no records are left
     """
 
@@ -112,11 +112,11 @@ def browse(
 class PartitionCursor:
     """The position of a request in one partition.
 
-    order     key of the cursor in the heap; the cursor with the smallest key continues first
+    order     the cursor's key in the heap; the cursor with the smallest key advances first
     position  the offset up to which (or, if the newest records come first, down to which) everything has been examined
     shown     the record at the current position if it matches, otherwise None
-    is_cut    whether the next records were deleted in the meantime; the next request then resumes at the new start of
-              the log
+    is_cut    whether the next records have been deleted in the meantime; the next request then resumes at the new start
+              of the log
     """
 
     source: RecordSource
@@ -181,9 +181,9 @@ class PartitionCursor:
             except KafkaError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
-                return  # the batch was deleted in the meantime
+                return  # the batch has been deleted since it was listed
         position = next((at for at, each in batches(data) if each.base_offset == header.base_offset), None)
-        if position is None:  # the batch was removed by compaction in the meantime
+        if position is None:  # compaction has removed the batch since it was listed
             return
         batch_bytes = memoryview(data)[position : position + header.size_bytes]
         if not header.is_compressed and not self.selection.may_match(batch_bytes):
@@ -250,7 +250,7 @@ def batches_backward(source: RecordSource) -> Iterator[BrowsedBatch]:
     while end > source.start:
         start = max(source.start, end - span)
         chunk = batches_between(source, start, end)
-        if chunk is None:  # the span has more bytes than a chunk
+        if chunk is None:  # the span is larger than a chunk
             span = max(1, span // 8)
             continue
         yield from reversed(chunk)

@@ -25,7 +25,7 @@ NAMED_TOPICS: Final = 12  # newest version of Produce that has topic names inste
 ALL: Final = -1  # value of acks=all in a request
 TIMEOUT_MS: Final = 30_000
 NOT_YET: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE.value, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value})
-RETRIES, RETRY_S = 20, 0.05  # attempts, and pause between them, while a topic is created automatically
+RETRIES, RETRY_S = 20, 0.05  # number of attempts, and the pause between them, while a topic is being created
 _without_key = count()
 
 
@@ -39,8 +39,8 @@ class RecordResult:
 
 
 async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
-    """Returns a topic's number of partitions. Creates the topic if auto.create.topics.enable is set, as for a producer.
-    Raises KafkaError if the topic does not exist, or the client may not use it.
+    """Returns a topic's number of partitions. As for a producer, creates the topic if auto.create.topics.enable is set.
+    Raises KafkaError if the topic does not exist or the client is not allowed to use it.
 
     may_create  the setting auto.create.topics.enable; if it is true, a new topic may take a few milliseconds to appear
     """

@@ -51,7 +51,7 @@ HEADER = "header"
 
 
 class LogPositions(NamedTuple):
-    """Offsets of a log when the view was requested."""
+    """A log's offsets at the time when the view was requested."""
 
     partition: int
     reader: LogReader
@@ -320,8 +320,8 @@ def is_decoded(query: Query) -> bool:
 
 
 async def decoded_json(served: ViewedBroker, query: Query, data: bytes | None) -> str:
-    """Decodes a key or value that `content_at` has read to JSON. Raises KafkaError with the reason if it cannot be
-    decoded."""
+    """Returns the JSON of a key or value that `content_at` has read. Raises KafkaError with the reason if the key or
+    value cannot be decoded."""
     part = query.get("of") or VALUE
     if served.decoder is None:
         raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")

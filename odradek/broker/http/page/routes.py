@@ -195,7 +195,7 @@ def add_page(
 class PageRoutes:
     """The HTTP handlers of the page and its views.
 
-    token  the token that actions need; None if they are off
+    token  the token that actions need; None if actions are off
     """
 
     def __init__(self, broker: Broker, served: ViewedBroker, token: str | None, authorizer: Authorizer) -> None:
@@ -218,8 +218,8 @@ class PageRoutes:
         return handle
 
     def metrics_by(self, handler: Handler) -> Handler:
-        """Wraps the metrics handler, which requires the same permission as a view because metrics contain the names of
-        topics and groups.
+        """Wraps the metrics handler so that it requires the same permission as a view, because metrics contain the
+        names of topics and groups.
 
         If a token is configured, every request has already presented it, so any host name is allowed.
         """
@@ -300,7 +300,7 @@ class PageRoutes:
         self.stopping.set()
 
     def require_read(self, request: web.Request, topic: str, is_first: bool) -> None:
-        """Raises KafkaError if the client may not read a topic's records.
+        """Raises KafkaError if the client is not allowed to read a topic's records.
 
         is_first  whether the authorizer logs the decision
         """

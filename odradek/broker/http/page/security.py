@@ -1,4 +1,4 @@
-"""The views of ACLs, users with passwords, and quotas. All of these come from the broker's metadata."""
+"""The views of ACLs, users with passwords, and quotas. The data for all three comes from the broker's metadata."""
 
 from __future__ import annotations
 

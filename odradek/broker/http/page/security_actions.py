@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     E = TypeVar("E", bound=Enum)
 
-ANY_VALUES = frozenset({"UNKNOWN", "ANY", "MATCH"})  # only filters may contain these values
+ANY_VALUES = frozenset({"UNKNOWN", "ANY", "MATCH"})  # only allowed in filters
 OPERATIONS = {each.name: each for each in Operation if each.name not in ANY_VALUES}
 RESOURCES = {each.name: each for each in ResourceType if each.name not in ANY_VALUES}
 PATTERNS = {each.name: each for each in PatternType if each.name not in ANY_VALUES}
@@ -120,7 +120,7 @@ async def set_password(ask: Ask, fields: Fields) -> View:
     """Creates a user with a SCRAM password, or changes the password. By default, `mechanism` is SCRAM-SHA-512."""
     user, mechanism, password = fields.text("user"), mechanism_of(fields), fields.text("password")
     iterations = fields.number("iterations", least=1, default=MIN_ITERATIONS)
-    if iterations > MAX_ITERATIONS:  # checked here, because the password is hashed before the broker sees it
+    if iterations > MAX_ITERATIONS:  # checked here, because the broker only receives the hashed password
         raise invalid_request(f"iterations must be at most {MAX_ITERATIONS}")
     salt = secrets.token_bytes(NEW_SALT_BYTES)
     upsertion = await asyncio.to_thread(scram_upsertion, user, mechanism, password, iterations, salt)

@@ -31,9 +31,9 @@ Show: TypeAlias = (
 
 T = TypeVar("T")
 
-PAGE = "page"  # name under which the loop watch reports this work
+PAGE = "page"  # the name under which the loop watch reports this work
 NUMBER = re.compile("[0-9]+")
-SHOWN = 200  # maximum number of rows in a list; further rows can be found with `find`
+SHOWN = 200  # maximum number of rows in a list; `find` can find the other rows
 
 
 class Order(NamedTuple):

@@ -110,7 +110,7 @@ def share_row(live: LiveSharePartition, topic: str) -> View:
 def stored_row(broker: Broker, key: SharePartitionKey, topic: str) -> View | None:
     """Shows a share partition that no leader has in memory, from the state that the share coordinator has stored.
 
-    Returns None if the state was deleted in the meantime.
+    Returns None if the state has been deleted in the meantime.
     """
     stored = stored_facts(broker, key)
     if stored is None:

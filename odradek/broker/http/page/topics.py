@@ -74,7 +74,7 @@ PARTITIONS_SORTED_BY = (
     *("partition", "log_start_offset", "last_stable_offset", "high_watermark", "size_bytes"),
     *("segments", "leader_epoch", "producers"),
 )
-SETTINGS_SORTED_BY = ("name", "source")  # columns of the settings; the page sorts this list itself
+SETTINGS_SORTED_BY = ("name", "source")  # columns of the settings list, which the page itself sorts
 
 
 async def topic(served: ViewedBroker, query: Query) -> View | Job:
@@ -131,7 +131,7 @@ def partition_row(each: Partition, names: Mapping[int, str]) -> dict[str, JsonVa
     }
 
 
-WRITERS = 20  # number of producers whose steps are searched; the most recent writers are chosen
+WRITERS = 20  # number of producers whose steps are searched, starting with the most recent writers
 
 
 async def partition(served: ViewedBroker, query: Query) -> Job:

@@ -116,7 +116,7 @@ async def transactions(served: ViewedBroker, query: Query) -> View | Job:
 
     now_ms = served.broker.clock.now_ms()
 
-    def job() -> View:  # runs in a thread because there may be very many ids, not because it reads the disk
+    def job() -> View:  # runs in a thread because there can be very many ids, not because it reads the disk
         found = [txn for txn in ids if part in txn.transactional_id]
         return {
             "total": len(found),

@@ -2,7 +2,7 @@
 is imported together with the page, because it uses the page's JSON form of a record and the page's code to write
 records.
 
-reading   reads records from a position, and waits for further records
+reading   reads records from a position, and waits for more
 calls     the table of calls, and their OpenAPI document
 routes    the HTTP handlers
 """

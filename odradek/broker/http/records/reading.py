@@ -1,4 +1,4 @@
-"""Reads records for an HTTP client from given positions and waits for further records.
+"""Reads records for an HTTP client from given positions and waits for more records.
 
 `record_browsing` bounds the work for one read, and MAX_BYTES the size of one response. Appended records wake a waiting
 reader in the same way as a consumer's Fetch request.
@@ -167,11 +167,11 @@ class RecordReader:
 
     @property
     def is_at_end(self) -> bool:
-        """True if all available records have been examined. Raises KafkaError if the topic was deleted."""
+        """True if all available records have been examined. Raises KafkaError if the topic has been deleted."""
         return all(self._positions[each.partition] >= self._end(each) for each in self._logs())
 
     async def read(self) -> list[str]:
-        """Returns the JSON of the next records. Raises KafkaError, for example if the topic was deleted.
+        """Returns the JSON of the next records. Raises KafkaError, for example if the topic has been deleted.
 
         Each call examines a bounded part of the log. If the query has a filter, a call may return no records before the
         end is reached.

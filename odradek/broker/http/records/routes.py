@@ -137,7 +137,7 @@ class RecordRoutes:
     async def _written(
         self, client: InProcessClient, topic: str, body: object, reader: ConnectionInfo
     ) -> list[RecordResult]:
-        """Writes the records of a request body. The ACLs of `reader` decide which schemas may be used."""
+        """Writes the records of a request body. The ACLs that apply to `reader` determine which schemas can be used."""
         if not isinstance(body, Mapping):
             raise invalid("the body must be a JSON object: a record, or an object with the field records")
         common = {name: body[name] for name in TOP_FIELDS & body.keys()}
@@ -239,7 +239,7 @@ class RecordRoutes:
                     elif reader.is_at_end:
                         break
                     self._require(request, query.topic, False)
-                except KafkaError as error:  # the topic was deleted, or a permission was withdrawn
+                except KafkaError as error:  # the topic has been deleted, or a permission has been withdrawn
                     row = {"error": _words(error), "code": error.code.name}
                     text = f"event: error\ndata: {json.dumps(row)}\n\n" if is_events else f"{json.dumps(row)}\n"
                     await response.write(text.encode())
@@ -268,7 +268,7 @@ WORDS: Final[Mapping[ErrorCode, str]] = {
 
 
 def _words(error: KafkaError, principal: str = "") -> str:
-    """Returns an error's message for the client, which acts as the user `principal`."""
+    """Returns the error message to send to the client, which acts as the user `principal`."""
     words = WORDS.get(error.code, f"The request is refused: {error.code.name}.")
     return error.message or words.format(principal=principal)
 

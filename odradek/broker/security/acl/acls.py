@@ -122,7 +122,7 @@ class Acls:
 
 
 class AclFilter(NamedTuple):
-    """A request's filter. Its numbers may be unknown to this release. None and the number of ANY match everything."""
+    """A filter in a request. This release may not know its numbers. None and the number of ANY match everything."""
 
     resource: int
     name: str | None

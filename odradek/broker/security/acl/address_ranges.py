@@ -1,4 +1,4 @@
-"""Parses and matches ranges of addresses, such as 10.0.0.0/8, that an ACL may have as its host (KIP-1276).
+"""Parses and matches ranges of addresses, such as 10.0.0.0/8, that an ACL can have as its host (KIP-1276).
 
 Source: docs/spec/kafka-4.4.md#s5-4.
 """
@@ -39,7 +39,7 @@ def is_written_as_range(host: str) -> bool:
 
 
 def range_written(host: str) -> AddressRange:
-    """Parses a range of IPv4 or IPv6 addresses. Bits after the prefix may be set. Raises NotARange."""
+    """Parses a range of IPv4 or IPv6 addresses. Bits after the prefix can be set. Raises NotARange."""
     if found := IPV4_RANGE.fullmatch(host):
         *octets, prefix = (int(each) for each in found.groups())
         for octet in octets:

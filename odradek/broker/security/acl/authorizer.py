@@ -37,7 +37,8 @@ class Reason(Enum):
 
 
 class AuthorizationDecision(NamedTuple):
-    """The decision about an operation, and its reason. `acl` is the ACL that decided, or None if no single ACL did."""
+    """The decision about an operation, and the reason for it. `acl` is the ACL that determined the decision, or None if
+    no single ACL did."""
 
     is_allowed: bool
     reason: Reason

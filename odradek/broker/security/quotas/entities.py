@@ -27,7 +27,7 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"  # connections per second
 
 
 class AllowedNumbers(Enum):
-    """The values that a limit may have. A limit must also be positive."""
+    """The values allowed for a limit, which must also be positive."""
 
     LONG = "a whole number of at most 9223372036854775807"
     INT = "a whole number of at most 2147483647"

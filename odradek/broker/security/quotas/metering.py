@@ -78,7 +78,7 @@ class SampledRate:
         rate = self.total(now_ms) * 1000 / elapsed_ms
         if not rate > limit:
             return 0
-        if limit <= 0:  # AlterClientQuotas refuses such a limit, but `max.connection.creation.rate` may be 0
+        if limit <= 0:  # AlterClientQuotas refuses such a limit, but `max.connection.creation.rate` can be 0
             return MAX_THROTTLE_MS
         return round_throttle_ms((rate - limit) / limit * elapsed_ms)
 
@@ -125,7 +125,7 @@ class TokenBucket:
         self._updated_ms = 0.0
 
     def take(self, tokens: float, limit: float, now_ms: float) -> None:
-        """Takes tokens even if there are too few, which makes the number of tokens negative."""
+        """Takes tokens even if there are too few. The number of tokens then becomes negative."""
         self._tokens = self._filled(limit, now_ms) - tokens
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
@@ -176,8 +176,8 @@ class Usage(NamedTuple):
 
 
 class SharedRate:
-    """The usage of one quota by the clients that share it, and how often and how long these clients were throttled.
-    `bucket` is only set for partition quotas."""
+    """The usage of one quota by the clients that share it, with the number of times that these clients were throttled
+    and the total time. `bucket` is only set for partition quotas."""
 
     __slots__ = ("bucket", "limit", "measured", "throttle_ms", "throttled")
 

@@ -53,8 +53,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A response to send after the delay, just before the connection is closed. `chunks` may be empty. No further
-    frames are read during the delay."""
+    """A response to send after the delay, just before the connection is closed. `chunks` may be empty. No frames are
+    read during the delay."""
 
     reason: str
     chunks: list[Chunk] = field(repr=False)

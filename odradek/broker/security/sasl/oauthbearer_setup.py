@@ -221,7 +221,7 @@ class KeySource:
     """Reads the keys periodically. `keys` contains the current keys. Only the loop thread may use this object.
 
     refresh_ms    time between reads
-    retry_ms      delay after a failed read, which is doubled after each further failure
+    retry_ms      delay after a failed read, doubled after each subsequent failure
     max_retry_ms  maximum of that delay, and minimum time between early reads
     """
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JKS_MAGIC = (bytes.fromhex("feedfeed"), bytes.fromhex("cececece"))
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 PRIVATE_KEY = b"PRIVATE KEY-----"
-MAX_BYTES = 16 * 1024 * 1024  # a store is never this large, but a wrong path may refer to a large file
+MAX_BYTES = 16 * 1024 * 1024  # far larger than any store; a wrong path could refer to a huge file
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A keystore or a truststore, which is a file, or PEM text in the settings.
+    """A keystore or truststore: either a file, or PEM text in the settings.
 
     type          PEM, PKCS12 or JKS; the default is JKS, which Java also uses for PKCS12 files
     setting       full name of the setting that contains the location or the text, for use in messages

@@ -104,7 +104,7 @@ class Span:
     member_id         the member that has acquired the offsets; NOBODY unless they are ACQUIRED or TX_PENDING
     lock_deadline_ms  when the member's lock expires
     in_transition     whether a state write that will change the offsets is still unanswered; until it is answered,
-                      nothing else may change the offsets
+                      nothing else can change the offsets
     is_overdue        whether the lock expired during an unanswered state write or while the offsets were TX_PENDING
     pending           the pending acknowledgement if the offsets are TX_PENDING or about to become so
     cause             why the offsets are ARCHIVING or about to become so; None if they were loaded as ARCHIVING
@@ -414,7 +414,7 @@ def state_after_release(flight: InFlight, span: Span, limits: Limits) -> RecordS
 
 def dead_letter_state(span: Span, cause: Cause, limits: Limits) -> RecordState:
     """Returns the state of a record that will never be delivered again. If the group has a dead-letter queue, the
-    record must first be copied there, and the cause is stored in the span for the copy."""
+    record must first be copied there, and the cause is stored in the span for use in the copy."""
     if not limits.has_dead_letter_queue:
         return RecordState.ARCHIVED
     span.cause = cause

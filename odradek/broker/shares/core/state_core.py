@@ -66,7 +66,7 @@ class StateCore:
         """Creates an empty core.
 
         partition_exists  returns whether the metadata contains this partition of the topic with this id
-        check_seal        raises KafkaError if the transaction of this producer id and epoch accepts no further changes
+        check_seal        raises KafkaError if the transaction of this producer id and epoch accepts no more changes
         """
         self._check_seal = check_seal
         self._config = config

@@ -45,7 +45,7 @@ class RecordState(Enum):
 S = RecordState
 TERMINAL = frozenset({S.ACKNOWLEDGED, S.ARCHIVED})
 
-# The states that a leader may find when it loads the stored state.
+# The states that a leader can find in the stored state.
 LOADED_STATES: Mapping[int, RecordState] = {
     each.value: each for each in (S.AVAILABLE, S.ACKNOWLEDGED, S.ARCHIVING, S.ARCHIVED)
 }

@@ -65,7 +65,7 @@ RECORDS_PER_TURN: Final = 100
 READ_BYTES: Final = 1024 * 1024  # number of bytes per read from the source log
 PRODUCE_VERSION: Final = 13  # copies are validated like the records of a Produce request with this version
 ATTEMPTS: Final = 5
-FIRST_RETRY_MS: Final = 1_000  # pause before the first retry; doubled for each further retry
+FIRST_RETRY_MS: Final = 1_000  # pause before the first retry; doubled for each later retry
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -359,7 +359,7 @@ class DeadLetterQueues:
     async def _write_batch(
         self, name: str, source_index: int, batch: Sequence[NewRecord], key: SharePartitionKey, counts: DeadLetterCounts
     ) -> None:
-        """Writes one batch of copies. Retries if the error may be temporary."""
+        """Writes one batch of copies. Retries if the error could be temporary."""
         counts.writes += 1
         for attempt in range(ATTEMPTS):
             partition = await self._queue_partition(name, source_index)

@@ -32,7 +32,7 @@ NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _ParsedSettings(NamedTuple):
-    """The parsed values of those settings of a group that affect decisions.
+    """The parsed values of the group settings that affect decisions.
 
     limits_with_queue  the limits while dead-letter queues are enabled; None if the group has no dead-letter topic
     """

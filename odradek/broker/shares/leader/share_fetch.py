@@ -95,7 +95,7 @@ class LiveShareFetch:
         self._live: dict[TopicIdPartition, LiveSharePartition] = {}  # share partitions that this request has found
         self._answers: dict[TopicIdPartition, PartitionData] = {}
         self._leaders: dict[int, None] = {}
-        self._left_records = 0  # number of records that may still be acquired in this round
+        self._left_records = 0  # number of records that can still be acquired in this round
 
     async def answer(self) -> ShareFetchResponse:
         """Acquires records, waiting for them no longer than the request's maximum wait time. Then waits until the
@@ -120,7 +120,7 @@ class LiveShareFetch:
     # Waiting.
 
     def _park(self) -> None:
-        """Starts waiting for appends to the partitions. An append may also be a marker that makes earlier records
+        """Starts waiting for appends to the partitions. An append can be a marker that makes earlier records
         readable."""
         if self._wait is None:
             self._wait = FetchWait(

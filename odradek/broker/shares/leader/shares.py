@@ -42,7 +42,7 @@ def has_share_groups(image: MetadataImage) -> bool:
 class SharePartitionManager:
     """The part of a broker that serves share groups.
 
-    is_draining  whether odradek.share.transactions is about to be lowered; if so, no further acknowledgements become
+    is_draining  whether odradek.share.transactions is about to be lowered; if so, no more acknowledgements become
                  pending (docs/spec/share-groups.md#s5-10 W2)
     """
 

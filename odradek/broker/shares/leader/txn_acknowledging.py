@@ -4,8 +4,8 @@ partitions' leader.
     check the member → load what is not in memory → register `__share_group_state`-N with the transaction
            → check every partition → store the acknowledgements as pending in all partitions → results
 
-A producer that lost a response during a restart retries the request. The retry may be the first request for its share
-partitions, so they may have to be loaded. Nothing becomes pending before the registration, because otherwise the
+A producer that lost a response during a restart retries the request. The retry can be the first request for its share
+partitions, in which case they have to be loaded. Nothing becomes pending before the registration, because otherwise the
 transaction could end without the share partitions being notified. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14
 and T8, #s5-4, #s5-5.
 """
@@ -177,7 +177,7 @@ def apply_or_undo(writes: Sequence[PendingWrite], answers: Sequence[bool | Kafka
     undone, nothing is committed either, because the producer must abort.
 
     raises  INVALID_TXN_STATE if a marker has ended the transaction in the meantime; the transaction coordinator's error
-            code if the transaction was sealed in the meantime
+            code if the transaction has been sealed in the meantime
     """
     errors = [each if isinstance(each, KafkaError) else None for each in answers]
     has_failed = any(errors)
