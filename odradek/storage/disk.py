@@ -136,7 +136,7 @@ class Disk(Protocol):
 
 
 class RealFile:
-    """A file of the operating system. Its descriptor is open as long as this object exists."""
+    """An operating system file. Its descriptor is open as long as this object exists."""
 
     __slots__ = ("_fd",)
 
@@ -247,7 +247,7 @@ FILE_MODE: Final = 0o600
 
 
 class RealDisk:
-    """A disk that uses the files of the operating system."""
+    """A disk that uses the operating system's files."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         return RealFile(open_file(path, os.O_RDWR | (os.O_CREAT if create else 0), FILE_MODE))

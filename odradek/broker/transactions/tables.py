@@ -40,7 +40,7 @@ class TxnState(Enum):
 S = TxnState
 KAFKA_NAMES: Final[Mapping[TxnState, str]] = {state: state.name.title().replace("_", "") for state in TxnState}
 STORED: Final = frozenset(TxnState) - {S.DEAD, S.PREPARE_EPOCH_FENCE}
-PREPARED: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})  # decided, but not all markers are written
+PREPARED: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})  # decided, but not all markers have been written
 COMPLETED: Final[Mapping[TxnState, TxnState]] = {
     S.PREPARE_COMMIT: S.COMPLETE_COMMIT,
     S.PREPARE_ABORT: S.COMPLETE_ABORT,

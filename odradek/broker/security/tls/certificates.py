@@ -56,8 +56,8 @@ class ListenerCertificates:
     def check(self, changed: Mapping[str, str | None]) -> None:
         """Checks a change to this broker's settings. A value of None removes a setting.
 
-        Raises UnusableTls if the new stores cannot be used, or if a new certificate is for another name. Settings that
-        take effect at the next start are also tried, to make sure that the broker will be able to start.
+        Raises UnusableTls if the new stores cannot be used, or if a new certificate was issued for a different name.
+        Settings that take effect at the next start are also tried, to make sure that the broker will be able to start.
         """
         for listener, loaded in self._loaded.items():
             settings = ListenerSettings(listener, lambda name: self._config.current_text(name, changed))

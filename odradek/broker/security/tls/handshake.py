@@ -1,9 +1,9 @@
 """TLS handshakes of one listener, from an accepted socket to a connection with a known principal.
 
-Handshakes have a time limit, and the number of handshakes in flight is limited. A new connection always gets a slot. An
-honest handshake takes milliseconds, so if all slots are occupied, most of the handshakes in them have been abandoned.
-To make room, the oldest handshake from the address with the most handshakes is aborted. A failed handshake ends with an
-alert that gives the reason, unless the client does not speak TLS.
+Handshakes have a time limit, and the number of handshakes in flight is limited. A new connection always gets a slot. A
+legitimate handshake takes milliseconds, so if all slots are occupied, most of the handshakes in them have been
+abandoned. To make room, the oldest handshake from the address with the most handshakes is aborted. A failed handshake
+ends with an alert that gives the reason, unless the client does not speak TLS.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class ShareMarkers:
             shares.end_transaction(ending)
 
     def reread_states(self, ending: TransactionEnd) -> None:
-        """Makes leaders on this broker read their state again, because the broker that stores the state has appended a
+        """Makes leaders on this broker reread their state, because the broker that stores the state has appended a
         marker."""
         shares = self._shares()
         if shares is not None:
