@@ -66,8 +66,8 @@ log = logging.getLogger("odradek.broker")
 
 OFFERED = OfferedVersions(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
-# Each thread holds the decompressed records of one batch, up to DECOMPRESSED_LIMIT_BYTES. Further batches wait for a
-# free thread.
+# Each thread holds the decompressed records of one batch, up to DECOMPRESSED_LIMIT_BYTES. Other batches wait for a free
+# thread.
 DECOMPRESSION_THREADS = 2
 HOUSEKEEPING_AFTER_MS = 500  # delay before housekeeping starts, so that its import does not slow down requests
 # The host advertised to clients if no host is configured, because Odradek usually runs on the same machine as its
@@ -332,7 +332,7 @@ class Broker:
 
     @property
     def is_settled(self) -> bool:
-        """True if the broker has no work in progress, apart from requests waiting for clients or for time to pass."""
+        """True if the broker has no work in progress, except for requests waiting for clients or for time to pass."""
         threads = (self.workers, self.codec_thread, self._decompression_threads, self._sync_threads)
         return self._loading == 0 and all(each.is_idle for each in threads)
 

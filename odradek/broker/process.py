@@ -44,7 +44,7 @@ COLLECT_AFTER = (5_000, 5, 1_000)
 # request. With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6 s of CPU time.
 # With this value, the delay was 0.9 s.
 SWITCH_S = 0.0001
-IN_FLIGHT_TIMEOUT_S = 5.0  # maximum time that a stopping broker waits for responses to be sent
+IN_FLIGHT_TIMEOUT_S = 5.0  # maximum time that a stopping broker waits for its responses to be sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 
-NOT_ASKED_FOR: Final = -(2**31)  # value of a bit field that the client did not request
+NOT_ASKED_FOR: Final = -(2**31)  # value of a bit field that the client has not requested
 
 # The operations that apply to each type of resource. Source: Kafka 4.3.1, which returns the bit fields 3576, 3400 and
 # 8096.

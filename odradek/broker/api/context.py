@@ -21,11 +21,11 @@ class Audit(Enum):
     """The audit mode of an authorization decision. It determines which results are logged and at what level
     (docs/spec/security.md#s5-1, 150)."""
 
-    __hash__ = object.__hash__  # Enum's own hash is slow, because it is computed in Python from the name
+    __hash__ = object.__hash__  # Enum's own hash is slow, because it hashes the name in Python
 
     CHECK = "check"  # refusals at INFO, permissions at DEBUG
     PROBE = "probe"  # other resources may grant the same access: permissions at DEBUG, refusals only at TRACE
-    QUIET = "quiet"  # nothing depends on the decision: permissions and refusals only at TRACE
+    QUIET = "quiet"  # the decision has no consequences: permissions and refusals only at TRACE
 
 
 class Authorizer(Protocol):
@@ -162,7 +162,7 @@ class ConnectionInfo:
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
     # This broker's address as sent to the client, or None if the client has not requested one.
     advertised_address: Address | None = None
-    # Stops reading for this many milliseconds.
+    # Stops reading from the connection for this many milliseconds.
     stop_reading: Callable[[int], None] = field(default=ignore_throttle, repr=False, compare=False)
     reads: int = 0  # number of reads; requests that arrive in one read were sent before any of them was answered
     got_all_responses: bool = False  # whether all responses had been sent when the peer half-closed the connection
@@ -203,7 +203,7 @@ class ConnectionInfo:
 
 class RequestContext:
     """The context of one request. `now_ms` is the wall-clock time at which the last byte of the request arrived.
-    `audited` is used only by authorizers, which store their log lines about the request in it."""
+    Authorizers store their log lines about the request in `audited`; nothing else uses it."""
 
     __slots__ = (
         "api_key",

@@ -40,7 +40,7 @@ from odradek.protocol.struct import Buffer, Message
 
 log = logging.getLogger("odradek.dispatch")
 
-MAX_BITS: Final = 64  # number of buckets in a histogram of times, one for each possible bit length of a time in µs
+MAX_BITS: Final = 64  # number of histogram buckets, one for each possible bit length of a time in µs
 REQUEST_START: Final = Packing(">Iih")  # API key and version as a single number, correlation id, size of the client id
 
 B = TypeVar("B")  # the type of the handlers' `broker` parameter
@@ -56,8 +56,7 @@ class TimedReply(ParkedRequest, Protocol):
 
 
 class FastPath(Protocol):
-    """A faster way to handle the usual requests of one version of an API. It never refuses a request
-    (docs/adr/0012)."""
+    """A faster way to handle ordinary requests of one API version. It never refuses a request (docs/adr/0012)."""
 
     def start_request(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
@@ -89,11 +88,11 @@ class MeteredRequests(Protocol):
 
 
 class Route(Generic[B]):
-    """The route from the frames of one version of an API to its handler. Created by the first request.
+    """The route from the frames of one API version to their handler. Created by the first request.
 
-    Contains the counters for `/metrics`: the number of requests and their bytes; the time until requests were answered
-    or parked (`local_s`); the time that parked requests then waited (`remote_s`); and a histogram of the total times.
-    `answered_in[n]` counts responses that took at least 2^(n-1) and less than 2^n µs.
+    Contains the counters for `/metrics`: the number of requests and their total size in bytes; the time until requests
+    were answered or parked (`local_s`); the time that parked requests then waited (`remote_s`); and a histogram of the
+    total times. `answered_in[n]` counts responses that took at least 2^(n-1) and less than 2^n µs.
     """
 
     __slots__ = (
@@ -133,7 +132,7 @@ class Route(Generic[B]):
         if served.serves(version):
             self.read = reader(request_class(self.key), version)
             self.encode = response_writer(self.key, response_class(self.key), version)
-        else:  # an ApiVersions request of an unknown version
+        else:  # an ApiVersions request with an unknown version
             self.read = _unread
             self.encode = response_writer(self.key, response_class(self.key), 0)
 
@@ -328,7 +327,7 @@ class Dispatcher(Generic[B]):
 
     broker        passed to handlers
     handler_of    finds an API's handler on the first request for that API, so that startup does not import all handlers
-    fast_path_of  finds the fast path of a route; returns None if the route has no fast path
+    fast_path_of  returns a route's fast path, or None if the route has none
     """
 
     def __init__(
@@ -348,11 +347,11 @@ class Dispatcher(Generic[B]):
         self.throttling: MeteredRequests | None = None  # None while no client quota is configured
         # Called for requests that took LONG_S or longer.
         self.on_long_request: Callable[[ApiKey, float], None] = lambda api_key, time_s: None
-        self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by API and code
+        self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by API and error code
         self._handler_of = handler_of
         self._fast_path_of = fast_path_of
         self._served = by_number(served)
-        self._routes: dict[int, Route[B]] = {}  # by API key and version, the first bytes of a request
+        self._routes: dict[int, Route[B]] = {}  # keyed by a request's first bytes: the API key and version
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         """Handles one request. A read-only frame may be overwritten after this method returns; any other frame belongs
@@ -475,7 +474,7 @@ def _unread(data: Buffer, position: int) -> tuple[None, int]:
 
 
 def _refuse_api_versions(served: ServedApi, request: None, context: RequestContext, broker: object) -> Message:
-    """Responds to an ApiVersions request of an unknown version. As KIP-511 requires, the response has version 0 and
+    """Responds to an ApiVersions request with an unknown version. As KIP-511 requires, the response has version 0 and
     lists the supported versions."""
     from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 

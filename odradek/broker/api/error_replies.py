@@ -2,9 +2,9 @@
 
 These places are derived from the schemas. A response has the code either at its top level, or in each element of an
 array that corresponds to an array of the request. The elements of the response repeat the names of the request's
-elements. Exceptions are in the tables of `odradek.protocol.api_facts` and at the end of this file. The result mirrors
-the observed results of `getErrorResponse` in Kafka 4.3.1's request classes. Errors of individual partitions or groups
-are not built here; they are part of a handler's response.
+elements. The exceptions are listed in the tables of `odradek.protocol.api_facts` and at the end of this file. The
+result mirrors the observed results of `getErrorResponse` in Kafka 4.3.1's request classes. Errors of individual
+partitions or groups are not built here; they are part of a handler's response.
 """
 
 from collections.abc import Mapping

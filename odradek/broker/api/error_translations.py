@@ -80,7 +80,7 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     # and later, the code is not changed; see docs/spec/kafka-4.4.md#s5-2, T3 and T4.
     ((ApiKey.TXN_OFFSET_COMMIT,), 0, 5, (E.STALE_MEMBER_EPOCH,), E.ILLEGAL_GENERATION, "consumer-groups.md#s9"),
 
-    # Codes that are newer than the version of the API.
+    # Codes that are newer than the request's version of the API.
     ((ApiKey.TXN_OFFSET_COMMIT,), 0, 1, (E.COORDINATOR_LOAD_IN_PROGRESS,), E.COORDINATOR_NOT_AVAILABLE, "#s2-7"),
     ((ApiKey.INIT_PRODUCER_ID,), 0, 3, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-0"),
     ((ApiKey.ADD_PARTITIONS_TO_TXN,), 0, 1, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-0"),

@@ -1,8 +1,8 @@
-"""Long requests and responses. Threads decode and encode them, so that other clients need not wait.
+"""Decodes long requests and encodes long responses in threads, so that other clients need not wait.
 
 Handlers still run on the event loop. If a handler processes all entries without a pause, requests with more than
 MAX_ENTRIES entries are refused. If a handler is sliced (`odradek.broker.runtime.slices`), the limit is
-MAX_SLICED_ENTRIES, because merely freeing the memory of more entries would block the loop for a quarter of a second
+MAX_SLICED_ENTRIES, because even freeing the memory of more entries would block the loop for a quarter of a second
 (docs/compatibility.md).
 """
 

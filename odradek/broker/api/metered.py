@@ -1,5 +1,5 @@
-"""Requests from clients with quotas. The broker measures their usage and mutes the connection of a client that exceeds
-a quota.
+"""Handles requests from clients with quotas. The broker measures their usage and mutes a client's connection if the
+client exceeds a quota.
 
 The response is sent immediately and contains the throttle time. After that, the broker does not read from the
 connection until the throttle time has passed. Source: docs/spec/security.md#s4-3.
@@ -55,11 +55,12 @@ class Throttling:
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
         """Returns the factory of metered requests if a quota applies to the client, otherwise None.
 
-        Requests before a login, such as ApiVersions, are part of the authentication, which is exempt from quotas.
+        Requests sent before a login, such as ApiVersions, count as part of the authentication and are exempt from
+        quotas.
         """
         if not connection.is_authenticated:
             return None
-        client_id = ""  # as in Kafka, a missing client id is treated as an empty client id
+        client_id = ""  # as in Kafka, a missing client id is treated as empty
         if client_id_size > 0:
             at = REQUEST_START.size
             client_id = str(frame[at : at + client_id_size], "utf-8", "replace")

@@ -49,7 +49,7 @@ class DecodedContent:
     version   the version of the schema in that subject
     json      the key or value as JSON on one line; None if it cannot be decoded
     error     the reason the key or value cannot be decoded
-    is_large  whether the key or value cannot be decoded within the limits
+    is_large  whether decoding the key or value would exceed the limits
     """
 
     schema_id: int

@@ -1,5 +1,5 @@
 """The APIs and versions that this broker supports and lists in ApiVersions (SERVED). Any other request closes its
-connection, except an ApiVersions request of an unknown version, which gets a response (KIP-511).
+connection, with one exception: an ApiVersions request with an unknown version gets a response (KIP-511).
 
 Each row names a module in `odradek/broker/handlers`, which contains the API's handler as a function with the API's
 name.
@@ -20,12 +20,12 @@ class ServedApi:
 
     served_from       the first version that is served; requests of older versions close the connection, even if
                       ApiVersions lists the versions (Kafka lists Produce 0-2 only for librdkafka)
-    keeps_frame       whether the handler writes into the frame or uses it after returning, so that the frame must not
-                      be shared
+    keeps_frame       whether the handler writes into the frame or uses it after returning, in which case the frame must
+                      not be shared
     is_sliced         whether other clients are served between slices of the handler (`odradek.broker.runtime.slices`),
                       so that more entries are allowed. If the response is not ready immediately, a thread encodes it
-    waits_for_others  whether the response may wait for time to pass or for other clients, so that a stopping broker
-                      does not wait for the response
+    waits_for_others  whether the response may have to wait for time to pass or for other clients, so that a stopping
+                      broker does not wait for the response
     """
 
     min_version: int
@@ -44,8 +44,8 @@ class ServedApi:
 class OfferedVersions:
     """The versions that a broker supports and lists: SERVED, or the versions of an older release that it emulates.
 
-    features      the lowest and the highest level that can be finalised, by name of the feature
-    first_levels  feature levels of a new cluster; features that are missing here have level 0
+    features      the lowest and the highest level that can be finalised, by feature name
+    first_levels  feature levels of a new cluster; a missing feature has level 0
     rules         the release whose rules apply if releases differ
     """
 

@@ -29,7 +29,7 @@ STRING, CLASS = SettingKind[str](ValueType.STRING), SettingKind[str](ValueType.C
 PASSWORD = SettingKind[str](ValueType.PASSWORD)
 LIST = SettingKind[tuple[str, ...]](ValueType.LIST)
 PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
-SCHEMA_LEVELS = (  # same as odradek.registry.levels.LEVELS, which few brokers import
+SCHEMA_LEVELS = (  # same as odradek.registry.levels.LEVELS; few brokers import that module
     *("NONE", "BACKWARD", "FORWARD", "FULL"),
     *("BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"),
 )
@@ -446,8 +446,8 @@ class BrokerSettings:
         "Expiration of transactional ids with certain prefixes, instead of transactional.id.expiration.ms:"
         " comma-separated prefix=milliseconds pairs.", TimePerPrefix())
 
-    # In Kafka, only StandardAuthorizer reads these two settings. A Kafka broker does not know them, so it describes
-    # them only if they are set, and hides their values. This broker does the same.
+    # In Kafka, only StandardAuthorizer reads these two settings. They are unknown to the rest of the Kafka broker,
+    # which therefore describes them only if they are set, and hides their values. This broker does the same.
     allow_everyone_if_no_acl_found = PASSWORD("false",
         "Gives everyone access to resources to which no ACL applies.", is_internal=True)
     super_users = PASSWORD("",

@@ -99,9 +99,8 @@ class BrokerConfig(BrokerSettings):
         self._set_attributes()
 
     def of_node(self, node_id: int, recorded: Mapping[str, str], rules: KafkaRules = NEWEST) -> "BrokerConfig":
-        """Returns another node's settings for DescribeConfigs. The node runs in the same process. They differ from this
-        node's settings only in the node id and in `recorded`, the settings that AlterConfigs has set for the other
-        node."""
+        """Returns, for DescribeConfigs, the settings of another node in the same process. They differ from this node's
+        settings only in the node id and in `recorded`, the settings that AlterConfigs has set for the other node."""
         other = copy(self)
         other.given_settings = {**self.given_settings, "node.id": str(node_id), "broker.id": str(node_id)}
         other.set_dynamic(self.recorded_defaults, recorded, rules)

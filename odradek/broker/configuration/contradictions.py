@@ -2,7 +2,7 @@
 settings.
 
 One check exists only in Odradek. Kafka starts even if its settings make it impossible to create an internal topic, and
-then answers FindCoordinator with COORDINATOR_NOT_AVAILABLE forever. The authorizer's settings are parsed in the same
+then keeps answering FindCoordinator with COORDINATOR_NOT_AVAILABLE. The authorizer's settings are parsed in the same
 way as in Kafka's StandardAuthorizer: docs/spec/security.md#s1-1, 6.
 """
 

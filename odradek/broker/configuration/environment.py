@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# Environment variables of the apache/kafka image and of older images that do not set broker settings.
+# Environment variables that do not set broker settings, from the apache/kafka image and from older images.
 NOT_SETTINGS = frozenset(
     {
         "KAFKA_CREATE_TOPICS",  # odradek/seeds/short_forms.py reads this variable and KAFKA_CREATE_TOPICS_SEPARATOR

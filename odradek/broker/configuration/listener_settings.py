@@ -38,7 +38,7 @@ def listener_of(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The current settings of one listener. The listener's name is in upper case here.
+    """The current settings of one listener. The listener's name is in upper case.
 
     current_text  returns the value of a setting by its full name, or None if it is unset and has no default
     """
@@ -59,7 +59,7 @@ class ListenerSettings:
         return self.current_text(self.name(setting, mechanism))
 
     def own_text(self, setting: str, mechanism: str | None = None) -> str | None:
-        """Returns the value if it is set for this particular listener or mechanism, otherwise None."""
+        """Returns the value if it is set specifically for this listener or mechanism, otherwise None."""
         name = self.name(setting, mechanism)
         return None if name == setting else self.current_text(name)
 

@@ -132,8 +132,7 @@ def advertise(
     """Returns the listeners with the addresses to give to clients. These depend on the ports that the listeners are
     bound to.
 
-    advertised  the parsed `advertised.listeners`, or None if unset, in which case the listeners themselves are
-                advertised
+    advertised  the parsed `advertised.listeners`, or None if not set; the listeners themselves are then advertised
     host_name   called only if a listener accepts connections on all interfaces, because looking up the name can be slow
     """
     shown = []

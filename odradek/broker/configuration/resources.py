@@ -1,4 +1,4 @@
-"""Defines the types of resources that have settings, a change to a single setting, and the broker's loggers.
+"""Defines the resource types that have settings, changes to individual settings, and the broker's loggers.
 
 The broker's loggers (KIP-412) are Python loggers that use the names of Kafka's levels. A changed level lasts until the
 process exits and is not stored.

@@ -43,8 +43,8 @@ MAX_DIGITS = 19  # maximum number of digits of a LONG; Python refuses to parse n
 
 
 class InvalidSetting(ValueError):
-    """Raised if a setting does not allow a value. `args[0]` is the message for the client, which is shortened because
-    it quotes the value."""
+    """Raised if a setting does not allow a value. `args[0]` is the message for the client. It quotes the value, so it
+    is shortened."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(shortened(sentence))

@@ -35,7 +35,7 @@ def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], produc
 
 
 def known_overrides(overrides: Mapping[str, str], rules: KafkaRules) -> Mapping[str, str]:
-    """Returns those of a topic's settings that exist in the emulated release."""
+    """Returns the topic settings that exist in the emulated release."""
     if all(is_known(name, TOPIC_SETTINGS, rules) for name in overrides):
         return overrides
     return {name: text for name, text in overrides.items() if is_known(name, TOPIC_SETTINGS, rules)}
@@ -47,5 +47,5 @@ def _value(name: str, default: str | None, override: str | None) -> SettingValue
         try:
             return setting.parse(override)
         except InvalidSetting:
-            pass  # the setting was recorded by another release of Kafka, which had different rules
+            pass  # the setting was recorded by a Kafka release with different rules
     return setting.parse(default)

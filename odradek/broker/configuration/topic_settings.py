@@ -41,8 +41,8 @@ MAX_DURATION_LENGTH: Final = 1_000
 
 
 def duration_ms(text: str) -> int | None:
-    """Returns the duration in milliseconds, rounded down, or None if the text is not a duration or exceeds 64 bits of
-    seconds."""
+    """Returns the duration in milliseconds, rounded down, or None if the text is not a duration or if its seconds do
+    not fit in 64 bits."""
     found = DURATION.fullmatch(text)
     if found is None or len(text) > MAX_DURATION_LENGTH:
         return None
@@ -99,8 +99,8 @@ DEAD_LETTER_GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 
 
 class DeadLetterTopicName(NamedTuple):
-    """Allows the name of a share group's dead-letter topic, which must not begin like the name of an internal topic.
-    The existence of the topic is not checked until a record has to be copied into it (KIP-1191)."""
+    """Allows names for a share group's dead-letter topic. They must not start with `__`, the prefix of internal topics.
+    Whether the topic exists is not checked until a record has to be copied to it (KIP-1191)."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)

@@ -5,7 +5,7 @@ nodes/      the nodes of a cluster, and the partitions that each of them leads
 faults/     rules that delay, hold, change, refuse or lose requests, responses and steps of the broker
 odd/        responses that the protocol allows but Kafka rarely sends
 recording/  records the exchanges of clients, either the most recent ones in memory or all of them in a file
-presets/    calls that bring a cluster into a rare state
+presets/    calls that put a cluster into a rare state
 http/       the calls below /control/v1
 problems    errors of calls, with the name of the invalid field and the values that the field allows
 """

@@ -203,7 +203,7 @@ class GroupCoordinator:
         self.shards.of_partition(partition).read_state(lambda _: None)
 
     def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Applies a marker that was appended to this partition of `__consumer_offsets`. Raises KafkaError if the
+        """Applies a marker that has been appended to this partition of `__consumer_offsets`. Raises KafkaError if the
         partition is not loaded."""
         self.shards.of_partition(partition).complete_transaction(producer_id, producer_epoch, committed=committed)
 

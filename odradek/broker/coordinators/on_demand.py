@@ -59,7 +59,7 @@ class CoordinatedBroker(BrokerParts, Protocol):
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
     def load(self, coroutine: Coroutine[None, None, None], topic: str) -> None:
-        """Starts a task that runs a coroutine, which loads partitions of this topic."""
+        """Starts a task that runs a coroutine to load partitions of this topic."""
 
 
 def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:

@@ -1,4 +1,4 @@
-"""Producer ids for idempotent and transactional producers, allocated from the metadata log in blocks of 1,000.
+"""Allocates producer ids for idempotent and transactional producers, in blocks of 1,000 from the metadata log.
 
 A block is durable in the metadata log before its first id is used, and a restart discards the rest of the block, so no
 id is used twice. One record is enough for a thousand producers. If no block can be allocated, requests fail with

@@ -4,7 +4,7 @@
                                                    → the turns that follow (`FollowUps`)
 
 If the records of a turn cannot be written, the core does not change. The client receives NOT_COORDINATOR or another
-code from `error_translations.py`, for instance UNKNOWN_SERVER_ERROR for a batch that is too large. The exception is an
+code from `error_translations.py`, such as UNKNOWN_SERVER_ERROR for a batch that is too large. The exception is an
 outcome with `may_split`, whose records may be written in several batches. If a batch cannot be written, the earlier
 batches stay in the log and have been replayed, but the outcome is not settled.
 
@@ -43,13 +43,13 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-# Delay before retrying a timer whose outcome could not be written, because an immediate retry would probably fail too.
+# Delay before retrying a timer whose outcome could not be written, because an immediate retry would probably also fail.
 RETRY_TIMER_MS: Final = 1_000
 
 
 class OutcomeLike(Protocol[R_co]):
-    """The members that the outcomes of all cores have in common. Each core has its own `Outcome` class, whose docstring
-    describes the members. See `groups/common/outcome.py`, `transactions/turn.py` and `shares/core/state.py`."""
+    """The members that the outcomes of all cores have in common. Each core has its own `Outcome` class, which documents
+    them. See `groups/common/outcome.py`, `transactions/turn.py` and `shares/core/state.py`."""
 
     @property
     def response(self) -> R_co | None: ...
@@ -215,7 +215,7 @@ class Shard(Generic[C]):
         return read(self.core)
 
     def complete_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Commits or aborts the producer's pending records. Called after a transaction marker was appended to this
+        """Commits or aborts the producer's pending records. Called after a transaction marker has been appended to this
         partition."""
         self.core.replay_marker(producer_id, producer_epoch, committed=committed)
 
@@ -387,7 +387,7 @@ class Shard(Generic[C]):
             self._send_markers(outcome.markers, error)
 
     def _arm(self, key: Hashable, delay_ms: float | None) -> None:
-        """Arms a timer or disarms it if the delay is None. Postponing a timer, as every heartbeat does, only changes
+        """Arms a timer, or disarms it if the delay is None. Postponing a timer, as every heartbeat does, only changes
         its due time. If the timer wakes early, it is armed again."""
         armed = self._armed.get(key)
         if delay_ms is not None:
@@ -456,10 +456,9 @@ class ArmedTimer:
 
 
 class FollowUps:
-    """A queue of turns that are caused by another turn, for instance to complete a transaction after its last marker.
-    The queue prevents a turn from running inside another turn (ADR 13). The current turn is a `with` block. When the
-    block ends, the queued turns run in the order in which they were added, including turns that are added while they
-    run."""
+    """A queue of turns caused by other turns, for instance to complete a transaction after its last marker. The queue
+    prevents a turn from running inside another turn (ADR 13). The current turn is a `with` block. When the block ends,
+    the queued turns run in the order in which they were added, including turns that are added while they run."""
 
     __slots__ = ("_depth", "_turns")
 

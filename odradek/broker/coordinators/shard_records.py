@@ -1,4 +1,4 @@
-"""The storage of a coordinator core's records in a partition: the record format, the log, and its replay."""
+"""The storage of a coordinator core's records in a partition: the record format, the log, and replaying the log."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def as_decoded(record: R, headers: Headers) -> R:
 class RecordFormat:
     """The stored form of a core's records. `decode` returns None for a record that must be ignored.
 
-    headers  returns, as record headers, the data for which Kafka's record has no field; Kafka ignores record headers
+    headers  returns, as record headers, the data that has no field in Kafka's record; Kafka ignores record headers
     revive   adds the data in the headers to a decoded record
     """
 

@@ -61,7 +61,7 @@ class Shards(Generic[C, L]):
         self._loaded = loaded
         self._partition_count: int | None = None
         self._shards: dict[int, Shard[C]] = {}
-        self._empty: set[int] = set()  # partitions with empty logs, which have no shard yet
+        self._empty: set[int] = set()  # partitions that have no shard yet because their logs are empty
 
     # The life cycle of the topic.
 
@@ -201,7 +201,7 @@ def _pass_over(shard: object) -> None:
 
 
 class Scans:
-    """A coordinator's periodic actions, which end when the coordinator stops."""
+    """A coordinator's periodic actions, which stop when the coordinator stops."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers

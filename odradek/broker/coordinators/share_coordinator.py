@@ -259,7 +259,7 @@ class Persister(Protocol):
 
 
 class LocalPersister:
-    """A persister that calls the share coordinator of this process. The first call creates the topic.
+    """A persister that calls the share coordinator in this process. The first call creates the topic.
 
     While the coordinator is loading, calls are retried until `write_timeout_ms` has passed. After that, the calls fail
     with the coordinator's error.

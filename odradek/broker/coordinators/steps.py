@@ -70,7 +70,7 @@ class BrokerSteps:
         return plain
 
     def verifier(self, plain: Verifier) -> Verifier:
-        """Returns the verifier, which checks with coordinators whether partitions are part of a transaction."""
+        """Returns the verifier, which asks coordinators whether partitions are part of a transaction."""
         return plain
 
     def persister(self, plain: Persister, image: MetadataImage) -> Persister:

@@ -25,7 +25,7 @@ class Tasks:
     """Runs steps in slices in a task on the running event loop."""
 
     def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None  # The event loop holds only a weak reference to the task.
+        self._task: asyncio.Task[None] | None = None  # The event loop itself holds only a weak reference to the task.
 
     def run(self, steps: Iterator[None]) -> None:
         self._task = asyncio.get_running_loop().create_task(work_in_slices(steps))

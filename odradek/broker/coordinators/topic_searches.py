@@ -25,9 +25,7 @@ logger = logging.getLogger(__name__)
 MAX_WORK: Final = 30_000_000  # maximum work units of a pattern per search; about ten seconds of CPU time
 # Number of steps that a search runs before the next search gets its turn. Together, the steps take a few milliseconds.
 STEPS_PER_ROUND: Final = 150
-MAX_RUNNING_SEARCHES: Final = (
-    16  # maximum number of searches in progress; a large pattern may use 6 MiB during its search
-)
+MAX_RUNNING_SEARCHES: Final = 16  # maximum number of searches in progress; a search for a large pattern can use 6 MiB
 NAMES_PER_STEP: Final = 20
 MAX_EXPRESSIONS: Final = 1_000  # maximum number of expressions in the cache
 MAX_NAMES: Final = 1_000_000  # maximum total number of topic names in the cache
@@ -164,7 +162,7 @@ class TopicSearches:
         return len(self._searches)
 
     def _all_steps(self) -> Iterator[None]:
-        """Runs the searches, one round of each in turn, until no search is left. Yields after each step."""
+        """Runs the searches in turn, one round at a time, until no search is left. Yields after each step."""
         while self._running or self._waiting:
             while self._waiting and len(self._running) < MAX_RUNNING_SEARCHES:
                 self._running.append(self._waiting.popleft())
@@ -240,7 +238,7 @@ class TopicSearches:
         all_names = self._all_names()
         try:
             pattern = Pattern(regex)
-        except InvalidPattern:  # stored by another broker, which accepted the expression
+        except InvalidPattern:  # the expression was accepted and stored by another broker
             return SearchResult(all_names, frozenset())
         matching: list[str] = []
         work = 0

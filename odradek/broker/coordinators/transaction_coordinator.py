@@ -60,8 +60,8 @@ TransactionShard = Shard[TransactionCore]
 # internal topics are part of transactions that commit offsets or acknowledge records of share groups. Usually the
 # broker adds them, because clients have no permission for them.
 REFUSED_TOPICS: Final = frozenset({TRANSACTION_STATE})
-# A busy producer begins its next transaction within this time. The completion is then written together with the first
-# record of the next transaction.
+# If a busy producer begins its next transaction within this time, the completion is written together with the first
+# record of that transaction.
 COMPLETION_DELAY_MS: Final = 50
 EXPIRED_IDS_PER_SLICE: Final = 200  # number of ids to forget in one slice; takes about 3 ms
 SHORTEST_SCAN_MS: Final = 1_000  # minimum interval of the expiry scan if there are expiration rules
@@ -145,7 +145,7 @@ class TransactionCoordinator:
         self._seals = Seals() if seals is None else seals
         self._new_core = new_core
         self._new_round = new_round
-        self._deleted_while_loading: dict[int, set[str]] = {}  # topic names, by the index of the shard that was loading
+        self._deleted_while_loading: dict[int, set[str]] = {}  # topic names, by index of the loading shard
         self._scans = Scans(timers)
         self._format = RecordFormat(
             partial(_encode, features),
@@ -219,7 +219,7 @@ class TransactionCoordinator:
             self._two_phase.are_all_known = True
 
     def state_topic_deleted(self) -> None:
-        """Drops all transactional ids and their transactions after the topic has been deleted."""
+        """Drops all transactional ids and their transactions. Called after the topic has been deleted."""
         self.shards.delete()
         self._two_phase.ids.clear()
         self._seals.by_producer.clear()

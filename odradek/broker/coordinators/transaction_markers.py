@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-LOGGED_REFUSAL: Final = 2  # a marker's refusal is logged when it occurs for the second time
+LOGGED_REFUSAL: Final = 2  # the number of the refusal that is logged; see `_log_refusal`
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 
 
@@ -87,7 +87,7 @@ class MarkerResults:
 
     def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
-        self._left = sum(len(set(marker.partitions)) for marker in markers)  # a request may contain a partition twice
+        self._left = sum(len(set(marker.partitions)) for marker in markers)  # a request can contain a partition twice
         self._then = then
         self._is_done = False
 
@@ -101,7 +101,8 @@ class MarkerResults:
 
 
 class ShareGroupMarkers(Protocol):
-    """Applies markers to pending acknowledgements; see `odradek.broker.shares.leader.markers.ShareMarkers`."""
+    """Applies markers to share groups' pending acknowledgements; see
+    `odradek.broker.shares.leader.markers.ShareMarkers`."""
 
     def require_loaded(self, index: int) -> None: ...
     def apply_marker(self, index: int, ending: TransactionEnd) -> None: ...
@@ -125,7 +126,7 @@ class MarkerRound:
         self._refusals: Counter[tuple[TopicPartition, ErrorCode]] | None = None
 
     def start(self) -> None:
-        """Starts the round. Called once for each decision, and again after a restart."""
+        """Starts the round. Called once per decision, and again after a restart."""
         self.send()
 
     def send(self) -> None:
@@ -165,7 +166,7 @@ class MarkerRound:
 
     def handle_results(self, results: Sequence[PartitionCodes]) -> None:
         """Processes the leaders' responses. Partitions without a response are pending, and a later call will contain
-        their responses."""
+        the missing responses."""
         codes, requested = results[0], self._pending
         refused, pending = [], []
         for each in requested:
@@ -271,8 +272,8 @@ class MarkerRounds:
         self.exists = exists
         self.inputs = inputs
         self._new_round = new_round
-        # Rounds that have reported refused or pending markers, by transactional id. They are kept because each round
-        # stores its pending markers and earlier refusals.
+        # Rounds that have reported refused or pending markers, by transactional id. The rounds are kept because they
+        # store their pending markers and earlier refusals.
         self.unfinished: dict[str, MarkerRound] = {}
 
     def send(self, markers: Sequence[PendingMarkers], failure: KafkaError | None) -> None:
@@ -294,7 +295,7 @@ class MarkerRounds:
 
 
 class LocalMarkerWriter:
-    """Writes markers to this broker's partitions. This class is the leader's side of WriteTxnMarkers.
+    """Writes markers to this broker's partitions, as a leader does when it receives WriteTxnMarkers.
 
     Source: docs/spec/transactions.md#s2-6.
     """
@@ -312,8 +313,8 @@ class LocalMarkerWriter:
         waiting: list[tuple[int, Partition]] = []
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
-            # A marker without partitions comes from an external coordinator. It makes the leaders of share partitions
-            # re-read their state.
+            # A marker without partitions comes from an external coordinator. It causes the leaders of share partitions
+            # to re-read their state.
             if not marker.partitions:
                 self._share_groups.reread_states(_transaction_end_of(marker))
             for each in marker.partitions:

@@ -39,7 +39,7 @@ E = ErrorCode
 FIRST_PRODUCE_VERSION_THAT_ADDS: Final = 12
 FIRST_TXN_OFFSET_COMMIT_VERSION_THAT_ADDS: Final = 5
 RETRIABLE_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction will soon be complete
-# Coordinator responses that do not show whether the transaction is sealed.
+# Coordinator responses that do not reveal whether the transaction is sealed.
 UNREACHABLE: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR})
 
 
@@ -80,8 +80,8 @@ class VerificationSettings(Protocol):
 
 
 class PartitionAdder(Protocol):
-    """The transaction coordinator's method that verification needs. It corresponds to AddPartitionsToTxn v4 and later
-    and returns refusals as error codes instead of raising them."""
+    """The method of the transaction coordinator that verification calls. It corresponds to AddPartitionsToTxn v4 and
+    later, but returns refusals as error codes instead of raising them."""
 
     def add_partitions(
         self,

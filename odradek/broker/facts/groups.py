@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.streams_group_describe_response import Member as StreamsMember
 
 VERSION = struct.Struct(">h")
-CLASSIC_VERSION = 6  # DescribeGroups version used to describe classic groups
+CLASSIC_VERSION = 6  # version of DescribeGroups used to describe classic groups
 
 
 class MemberFacts(NamedTuple):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class RecordRange(NamedTuple):
-    """Adjacent records of a share partition in the same state. `producer_id` identifies the transaction in which their
-    acknowledgement is pending, and is None if there is no such transaction."""
+    """Adjacent records of a share partition that are in the same state. `producer_id` identifies the transaction in
+    which their acknowledgement is pending, and is None if there is no such transaction."""
 
     first_offset: int
     last_offset: int

@@ -34,7 +34,7 @@ class SubtopologyFacts(NamedTuple):
     tasks                the number of its tasks, or None if a topic that it reads does not exist
     sources              external topics that it reads
     repartition_sources  internal topics of the group that it reads
-    repartition_sinks    internal topics of the group to which it writes for other subtopologies
+    repartition_sinks    internal topics of the group that it writes for other subtopologies to read
     changelogs           internal topics that back up its state stores
     """
 

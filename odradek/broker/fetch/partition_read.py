@@ -118,8 +118,9 @@ class PartitionRead:
     ) -> None:
         """Prepares a read.
 
-        min_one_batch  return the complete first batch, even if it is larger than `max_bytes`
-        is_sent        the connection can send records straight from files; the read does so if this is faster
+        min_one_batch  whether to return the complete first batch even if it is larger than `max_bytes`
+        is_sent        whether the connection can send records straight from files, which the read then does if it is
+                       faster
         """
         self._partition = partition
         self._requested = requested

@@ -32,7 +32,7 @@ FIRST_VERSION_WITH_RACKS: Final = 11
 
 @dataclass(slots=True)
 class Replicas:
-    """The replicas that consumers may read from, which are the replicas on nodes with a rack.
+    """The replicas that consumers may read from, namely the replicas on nodes with a rack.
 
     end_offsets  log end offset of each lagging follower, by topic, partition and node
     """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.fetch_request import FetchRequest
 
 FIRST_VERSION_WITH_CURRENT_LEADER: Final = 16
-# A tuple of a read that has to access the disk and the requested partition.
+# A read that has to access the disk, paired with the requested partition.
 ColdRead: TypeAlias = tuple[PartitionRead, FetchPartition]
 
 
@@ -104,7 +104,7 @@ class PendingFetch:
         self._found: list[Partition] = []
         self._size_bytes = 0
         self._left_bytes = 0
-        self._has_error = False  # whether an error must be reported immediately
+        self._has_error = False  # whether there is an error to report immediately
 
     async def answer(self) -> FetchResponse:
         """Reads every partition, then either responds or waits for more data and reads again.

@@ -124,8 +124,8 @@ class FetchSession:
 
 
 class Fetch:
-    """One fetch, from request to response. The caller reads from each of `partitions`, and passes the results to
-    `finish`, which selects the results to send."""
+    """One fetch, from request to response. The caller reads each of `partitions` and passes the results to `finish`,
+    which selects the results to send."""
 
     __slots__ = ("partitions",)
 

@@ -52,7 +52,7 @@ class FetchWait:
 
     def count_appended(self, size_bytes: int) -> bool:
         """Counts bytes that have become readable in one partition. Returns True when enough bytes may have become
-        readable. Further calls return False until the fetch has looked again."""
+        readable. Subsequent calls return False until the fetch has looked again."""
         self._missing_bytes -= size_bytes
         if self._missing_bytes > 0 or self._is_woken:
             return False

@@ -23,7 +23,7 @@ class CommittedOffset:
     committed_ms: int
     expires_ms: int | None  # only set by OffsetCommit versions 2-4
     topic_id: bytes  # ZERO_UUID if the id was not known when the offset was committed
-    record_offset: int  # offset of the record in __consumer_offsets; the commit with the higher offset wins
+    record_offset: int  # offset of the record in __consumer_offsets; of two commits, the higher offset wins
 
 
 class Offsets:
@@ -120,6 +120,6 @@ class Offsets:
 
 
 def no_topic_conflict(stored: bytes, requested: bytes) -> bool:
-    """Returns whether both ids may belong to the same topic. ZERO_UUID may belong to any topic. A recreated topic must
-    not inherit the offsets of the deleted topic."""
+    """Returns whether the two ids can belong to the same topic. ZERO_UUID can belong to any topic. A recreated topic
+    must not inherit the offsets of the deleted topic."""
     return ZERO_UUID in (stored, requested) or stored == requested

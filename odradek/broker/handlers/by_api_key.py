@@ -24,7 +24,7 @@ def fast_path_of(route: Route[HandlerBroker], dispatcher: Dispatcher[HandlerBrok
 
 
 def handler_of(api_key: ApiKey) -> HandlerCall[HandlerBroker]:
-    """Returns the handler of an API, which is the function named after the API in the module that SERVED lists for it.
+    """Returns an API's handler: the function with the API's name in the module that SERVED lists for the API.
 
     Raises KeyError if the API is not supported.
     """

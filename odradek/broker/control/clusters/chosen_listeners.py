@@ -55,7 +55,7 @@ class ChosenListener:
     ports        one port per node, in the order of the nodes; 0 means any free port. If empty, each node gets any free
                  port
     certificate  provided by the test; None if the cluster issues one, or if the listener has no TLS
-    client_ca    certificates of the CAs that may issue clients' certificates, in PEM; None for the cluster's own CA
+    client_ca    certificates of the CAs that may issue client certificates, in PEM; None for the cluster's own CA
     """
 
     name: str
@@ -73,7 +73,7 @@ class ChosenListener:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificates:
-    """Certificates that the cluster's own CA has issued, in PEM.
+    """Certificates issued by the cluster's own CA, in PEM.
 
     ca       the certificate of the CA, for the clients' trust stores
     server   the private key and certificate chain of the broker

@@ -1,4 +1,4 @@
-"""Runs many clusters in one process, each with its own broker, ports, directory, clock and faults.
+"""Runs many clusters in one process. Each cluster has its own broker, ports, directory, clock and faults.
 
 The broker that `odradek serve` starts is the cluster `default`. All other clusters store their files in one temporary
 directory of the process, which is removed when the process stops. The directory is in memory if the machine has
@@ -56,7 +56,7 @@ MAX_CLUSTERS = 2000
 MAX_CHECKPOINTS = 100  # maximum number of checkpoints per cluster
 CLOSED_BROKERS_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have stopped
 RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that stop during the delay
-# Delay before the parts of a closed broker are released, because callbacks of its connections may still run. After a
+# Delay before the parts of a closed broker are released, because its connections' callbacks may still run. After a
 # second delay of the same length, the broker object should have been freed.
 RELEASE_DELAY_MS = 500
 CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
@@ -64,7 +64,7 @@ REGISTRY_PORT = "odradek.schema.registry.port"
 # Default settings of clusters created by tests. If the schema registry is enabled, it gets a free port, like a
 # listener.
 TEST_CLUSTER_DEFAULTS = {"odradek.control.requests.enable": "true", REGISTRY_PORT: "0"}
-# idle turns of the loop before a broker is considered idle, because one turn can leave work for the next
+# number of idle turns of the loop after which a broker is considered idle, because one turn can leave work for the next
 QUIET_TURNS = 3
 LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
 OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
@@ -256,7 +256,7 @@ class Clusters:
         fork       name of a cluster to copy. The new cluster has the same logs, coordinators, clock, listeners and
                    users, but other ports
         ttl_s      the lease: the cluster is deleted after this time unless the lease is renewed; None for no lease
-        nodes      the number of nodes, or their ids; None for the nodes of the forked cluster, or one node if `fork` is
+        nodes      the number of nodes, or their ids; None for the forked cluster's nodes, or for one node if `fork` is
                    None
         release    the release of Kafka to emulate; must be None for a fork, which emulates the release of its source
         listeners  a list of objects, see `chosen_listeners.py`; None for the listeners of the forked cluster, or one
@@ -333,8 +333,8 @@ class Clusters:
         cluster = self.require_own(name)
         async with cluster.change():
             left = self._next_directory(cluster)
-            # Clients are disconnected in the turn of the event loop in which the copy is made, because the copy would
-            # lack any writes that are acknowledged later.
+            # Clients are disconnected in the same turn of the event loop as the copy is made, because the copy would
+            # lack any writes acknowledged later.
             cut = partial(_abort_connections, cluster, cluster.running_nodes)
             try:
                 await self._copy_files(cluster, left, flushes=False, and_then=cut)
@@ -385,7 +385,7 @@ class Clusters:
         return cluster
 
     async def close(self) -> None:
-        """Deletes all clusters except `default`. The process itself stops the broker of `default`."""
+        """Deletes all clusters except `default`. The process stops the broker of `default` itself."""
         for cluster in list(self._clusters.values()):
             if cluster.id != DEFAULT and cluster.end is None:
                 await self.delete(cluster.id, "its process is stopping")

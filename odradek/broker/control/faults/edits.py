@@ -43,7 +43,8 @@ class NoSuchField(EditNotApplied):
 
 
 def apply_edits(edits: Sequence[Edit], answer: Struct, version: int) -> None:
-    """Applies all edits of a rule to a response. Raises EditNotApplied; the response may then be partly changed.
+    """Applies all edits of a rule to a response. Raises EditNotApplied; in that case, the response may have been partly
+    changed.
 
     An edit is skipped if this version of the response lacks its field, since clients of that version would not see the
     field anyway. If all edits of the rule are skipped, NoSuchField is raised.
@@ -60,9 +61,9 @@ def apply_edits(edits: Sequence[Edit], answer: Struct, version: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of one field of a response.
+    """A change to one field of a response.
 
-    path      the field names of structs and the indexes in arrays that lead to the field; `*` means all elements
+    path      the struct field names and array indexes that lead to the field; `*` means all elements
     how       `set`        sets the field to a copy of `value`
               `corrupt`    flips the last bit of bytes
               `remove`     removes an element of an array
@@ -78,7 +79,8 @@ class Edit:
     versions: tuple[tuple[str, Versions], ...] = ()
 
     def apply(self, answer: Struct, version: int) -> None:
-        """Applies the edit to a response. Raises EditNotApplied; the response may then be partly changed."""
+        """Applies the edit to a response. Raises EditNotApplied; in that case, the response may have been partly
+        changed."""
         for name, versions in self.versions:
             if version not in versions:
                 raise NoSuchField(f"version {version} of the answer has no {name}")
@@ -293,8 +295,7 @@ def find_field(fields: Sequence[Field], name: str, at: str) -> Field:
 
 
 class _Values:
-    """Converts JSON values to values of message fields. The JSON has the form defined by
-    `odradek.protocol.kafka_json`."""
+    """Converts JSON values to message field values. The JSON has the form defined by `odradek.protocol.kafka_json`."""
 
     def __init__(self, schema: Schema, classes: Mapping[str, Callable[..., Struct]]) -> None:
         self._schema = schema

@@ -60,7 +60,8 @@ class Faults:
         self.install()
 
     def detach(self) -> None:
-        """Resumes held requests, so that they are answered or disconnected. Must be called before the broker stops."""
+        """Resumes held requests, so that each is answered or its connection is closed. Must be called before the broker
+        stops."""
         self._serving = self._nodes = None
         self.rules.holds.end()
 
@@ -81,7 +82,8 @@ class Faults:
         return list(parsed.values())
 
     def record_call(self, method: str, path: str, body: object) -> None:
-        """Records a call to the control interface before it takes effect, with the number of waiters at each hold."""
+        """Records a call to the control interface, with the number of waiters at each hold, before the call takes
+        effect."""
         for recorder in self.recorders:
             recorder.record_event(
                 {"called": {"method": method, "path": path, "body": body, "holds": self.rules.holds.counts()}}

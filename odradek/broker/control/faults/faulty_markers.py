@@ -114,7 +114,7 @@ def marker_occurrence(producer_id: int, place: TopicPartition) -> Occurrence:
     return Occurrence(None, field_values={"producer_id": (producer_id,)}, places=(place,))
 
 
-MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # producer id and epoch, and the partition of the marker
+MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # the marker's producer id, epoch and partition
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class HeldMarker:
     """A transaction marker held by a rule.
 
     hold    name of the hold
-    marker  the marker of the newest coordinator, limited to this partition
+    marker  the marker from the newest coordinator, limited to this partition
     callbacks  called with the error code when the marker is written or refused
     """
 

@@ -174,8 +174,8 @@ class FaultyExchange:
 
     def abandon(self) -> None:
         """Called when the client has disconnected. As in Kafka, a request that was already received is still handled.
-        However, a request delayed or held by a rule is dropped if its effect would end with the connection, or if too
-        many requests are waiting."""
+        However, a request that a rule delays or holds before it is handled is dropped if it affects only its own
+        connection, or if too many requests are waiting."""
         self._on_done = None
         ends = self._is_dispatched or facts_of(self._occurrence.api).is_of_connection or self._host.rules.holds.are_many
         if self._stop_waiting is not None and ends:
@@ -336,7 +336,7 @@ class FaultyExchange:
             decoded = self._form.read(b"".join(in_memory(answer)), has_length=True)
             apply_edits(action.edits, decoded.message, version)
             return self._form.chunks(decoded.correlation_id, decoded.message)
-        except Exception as error:  # including errors of the codec, since this version may be unable to encode a value
+        except Exception as error:  # including codec errors, since this version may be unable to encode a value
             why = str(error) or type(error).__name__
             log.warning("a rule could not edit the answer to %s v%d: %s", api.kafka_name, version, why)
             self._host.rules.record_failed_edit(action, why)

@@ -1,5 +1,5 @@
-"""Sets errors on individual partitions of a request by removing or replacing their elements in requests and responses.
-All functions of this module are pure.
+"""Sets errors on individual partitions by removing or replacing their elements in requests and responses. All functions
+of this module are pure.
 
 The error response for the whole request serves as a template, because it contains an element for each partition, built
 for the API and version of the request. The template's elements for the chosen partitions replace those of the real

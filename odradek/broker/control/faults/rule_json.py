@@ -42,7 +42,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # for a string without surrounding spaces
+WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # expects text without surrounding spaces
 MARKER_MATCHES = frozenset({"producer_id", "topic", "partition"})
 MATCHES_BY_POINT: Mapping[Point, frozenset[str]] = {  # points that are not listed allow all of MATCHES
     Point.ACCEPTED: frozenset({"listener", "node", "connection"}),

@@ -43,8 +43,8 @@ ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 REPLY_POINTS = ANSWERED_AT | {Point.REPLYING}
 BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener", "node")
 BY_NAME = ("transactional_id", "group", "producer_id")
-MAX_LISTED_ELEMENTS = 20  # maximum number of listed waiters per hold, and of listed partitions or topics per waiter
-MANY = 500  # number of waiters considered many; the default size of Kafka's request queue (queued.max.requests)
+MAX_LISTED_ELEMENTS = 20  # maximum number of waiters listed per hold, and of partitions or topics listed per waiter
+MANY = 500  # `Holds.are_many` is true above this number of waiters; the default of Kafka's queued.max.requests
 WaiterFacts: TypeAlias = Mapping[str, object]  # facts that describe a waiter
 # Resumes a waiter. Returns a Deferred that resolves when the effect is complete, or None if it is already complete.
 Resume: TypeAlias = "Callable[[], Deferred[None] | None]"
@@ -70,7 +70,7 @@ class Action:
     edits: tuple[Edit, ...] = ()
     delay_ms: int = 0
     hold: str | None = None
-    slow_bytes_per_s: int | None = None  # rate at which the response is sent
+    slow_bytes_per_s: int | None = None  # rate at which the response is sent, in bytes per second
     drops: bool = False
     disconnects: bool = False
     resets: bool = False  # True to disconnect with a TCP RST, False to disconnect with a FIN
@@ -90,8 +90,8 @@ class Occurrence:
     api               the API of the request; None for connections, markers and steps
     connection_facts  facts about the connection, such as client_id, principal and node
     field_values      values of the fields transactional_id, group and producer_id
-    places            pairs of topic and partition; in a pair for the whole topic, the partition is None
-    body_at           position of the body in the frame of the request, after the header
+    places            pairs of topic and partition; the partition is None if the pair stands for the entire topic
+    body_at           position of the body in the request's frame, after the header
     """
 
     api: ApiKey | None
@@ -139,7 +139,7 @@ class Rule:
         return not is_counted and self.probability >= 1
 
     def acts_on(self, occurrence: Occurrence) -> bool:
-        """Returns whether `match` and `times` allow the rule to act on this request or step. Counts neither a match nor
+        """Returns whether `match` and `times` allow the rule to act on this request or step. Does not count a match or
         a hit."""
         return (self.times is None or self.hits < self.times) and self._matches(occurrence)
 
@@ -238,7 +238,7 @@ class Holds:
 
     @property
     def are_many(self) -> bool:
-        """True if so many requests are waiting that requests of disconnected clients should be dropped."""
+        """True if so many requests are waiting that requests from disconnected clients should be dropped."""
         return sum(map(len, self._waiting.values())) > MANY
 
     def as_json(self) -> list[dict[str, object]]:

@@ -49,7 +49,8 @@ def structs(value: object) -> Iterator[Struct]:
 
 
 def places_in(request: Struct, topic_named: Callable[[bytes], str | None]) -> set[tuple[str, int | None]]:
-    """Returns the topics and partitions named in a request, as pairs. The pair (topic, None) means the whole topic.
+    """Returns the topics and partitions named in a request, as pairs. The pair (topic, None) stands for the entire
+    topic.
 
     topic_named  returns the name of the topic with this id, or None
     """

@@ -43,7 +43,7 @@ class PartitionPlacer(Protocol):
 
 
 class ControlledSteps(BrokerSteps):
-    """Applies rules and oddities to the steps of a controlled broker, from its start to its stop.
+    """Applies rules and oddities to the steps of a controlled broker, from startup to shutdown.
 
     nodes  assigns new partitions to nodes; None until the broker has opened
     """

@@ -72,7 +72,7 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
 async def as_problems(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Turns refused access and errors of the HTTP server itself, such as 404, 405 or 413, into problem documents."""
+    """Turns access refusals and the HTTP server's own errors, such as 404, 405 or 413, into problem documents."""
     try:
         return await handler(request)
     except web.HTTPException as refused:

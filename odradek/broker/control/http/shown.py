@@ -88,7 +88,7 @@ def row(cluster: Cluster) -> dict[str, JsonValue]:
 
 
 def is_unused(rule: Rule) -> bool:
-    """Returns whether a rule should have acted but did not, because it matched nothing or because its edits could not
+    """Returns whether a rule was expected to act but did not, because it matched nothing or because its edits could not
     be applied to any response."""
     return not rule.matched - rule.failed_edits and not rule.may_be_unused
 

@@ -32,8 +32,8 @@ DEAD = "Dead"  # the state that Kafka returns for a group that does not exist
 
 
 def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
-    """Skips `skip` rows and returns at most `limit` of the remaining rows. The field `more` is true if there are
-    further rows. Raises Problem."""
+    """Skips `skip` rows and returns at most `limit` of the remaining rows. The field `more` is true if there are more
+    rows. Raises Problem."""
     numbers = {}
     for name, default, most in (("skip", 0, 2**31), ("limit", MAX_ROWS, MAX_ROWS)):
         said = query.get(name, str(default))

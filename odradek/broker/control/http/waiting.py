@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.waiting import Deferred
 
 POLL_INTERVAL_S = 0.002
-SETTLES_S = 1.0  # maximum time that a call waits for a broker kept busy by its clients
+SETTLES_S = 1.0  # maximum time that a call waits for the broker to become idle while clients keep it busy
 KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields that the condition can have
     "transaction": frozenset({"state"}),
     "group": frozenset({"state", "members"}),

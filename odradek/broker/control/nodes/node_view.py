@@ -99,14 +99,14 @@ STATE_TOPICS: Final = {
 }
 
 
-# Errors of an election on a single broker. In a cluster, another node may be able to become the leader.
+# Errors from an election on a single broker. In a cluster, another node may be able to become the leader.
 MAY_BE_ON_OTHER_NODES: Final = frozenset(
     {ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 )
 
 
 class NodeBroker(HandlerBroker):
-    """The broker as the handlers of one node see it.
+    """The broker as seen by one node's handlers.
 
     A node has only the partitions that it leads, and its own fetch sessions. It shares everything else with the other
     nodes.
@@ -252,7 +252,7 @@ class NodeBroker(HandlerBroker):
 
 
 class RefusingNodeBroker(NodeBroker):
-    """The broker as the handlers of one node see it for a request that another node must coordinate.
+    """The broker as seen by one node's handlers for a request that another node must coordinate.
 
     As in Kafka, handlers first check the client's permissions and the form of the request. As soon as a handler uses a
     coordinator, the request is refused with NOT_COORDINATOR.

@@ -70,7 +70,7 @@ class Node:
 
     requests        handles the requests of the node, but not the SASL logins of its listeners
     node_listeners  the listeners of the node, in the order of the broker's listeners
-    lost            the timer that fences the node after it was killed
+    lost            the timer that fences the node after it has been killed
     """
 
     id: int
@@ -96,7 +96,7 @@ class Nodes:
     dispatcher."""
 
     def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[tuple[int, str], int]) -> None:
-        """Prepares the nodes, which `open` then starts.
+        """Prepares the nodes. `open` starts them.
 
         ids    ids of the nodes; the broker's own id is the first
         ports  the ports that were chosen for this cluster or used before a restart, by node id and listener name. Newly
@@ -133,7 +133,7 @@ class Nodes:
         if len(self._ids) == 1:
             return
         for server in serving.servers:
-            # otherwise all nodes would be advertised with the address of the client's own connection
+            # otherwise clients would get their own connection's address for every node
             server.addresses = None
         for node in self:
             if node.id != first_id:
@@ -246,7 +246,7 @@ class Nodes:
         records = self._registration(node, existing.broker_epoch, rack)
         await self._commit(records[:1] if existing.is_fenced else records)
         for partition in broker.partitions:
-            partition.leader_epoch_changed()  # wakes waiting fetches, whose responses name the new preferred replica
+            partition.leader_epoch_changed()  # wakes waiting fetches; they respond with the new preferred replica
 
     def set_follower_end(self, topic: str, index: int, node: Node, end: int | None) -> None:
         """Sets the offset up to which this follower appears to have replicated a partition. Raises Problem.
@@ -265,7 +265,7 @@ class Nodes:
         partition.leader_epoch_changed()  # wakes waiting fetches
 
     async def truncate(self, topic: str, index: int, offset: int, node: Node | None) -> None:
-        """Simulates an unclean leader election. Truncates the log to `offset`, where a new leader epoch begins.
+        """Simulates an unclean leader election. Truncates the log to `offset` and begins a new leader epoch there.
 
         Raises Problem, or KafkaError with KAFKA_STORAGE_ERROR.
 
@@ -346,7 +346,7 @@ class Nodes:
             yield (topic, index, leader()) if one.leader == by else None
 
     def _in_sync(self, node: Node, image: MetadataImage) -> Steps[Decision[None]]:
-        """Decides how the in-sync replicas of other nodes' partitions change after a node has started or stopped."""
+        """Decides how the in-sync replicas of other nodes' partitions change when a node has started or stopped."""
         changes: list[Message] = []
         for topic, index, one in self._partitions():
             yield
@@ -429,7 +429,7 @@ class Nodes:
                 isr=[node.id for node in self.running] or existing.isr,
             )
             new = [node.id for node in self if node.id not in existing.replicas]
-            if new:  # a fork may have more nodes than its source
+            if new:  # a fork can have more nodes than its source
                 change.replicas = [*existing.replicas, *new]
                 change.directories = self._directories(change.replicas)
             changes.append(change)
@@ -478,12 +478,12 @@ class Nodes:
             broker.share_coordinator.shards.reload(index)
 
     async def _commit(self, records: Sequence[Message]) -> None:
-        """Waits until these records, and all records that were submitted earlier, are in the metadata. Raises
+        """Submits these records and waits until they, and all records submitted earlier, are in the metadata. Raises
         KafkaError."""
         await self.decide(lambda _: Decision(None, tuple(records)))
 
     async def decide(self, decide: Callable[[MetadataImage], Decided[R]]) -> R:
-        """Waits until the records of a decision are in the metadata and returns the result of the decision. Raises
+        """Submits a decision, waits until its records are in the metadata, and returns its result. Raises
         KafkaError."""
         broker = self._serving.broker
         done = broker.loop.create_future()
@@ -494,7 +494,7 @@ class Nodes:
 
 
 def parse_nodes(value: object) -> int | list[int]:
-    """Parses a request's `nodes` field: the number of nodes, or their ids. Raises Problem."""
+    """Parses a request's `nodes` field, which contains the number of nodes or their ids. Raises Problem."""
     if not isinstance(value, list):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
             raise invalid_field("nodes", f"a whole number from 1 to {MAX_NODES}, or a list of node ids")

@@ -183,7 +183,7 @@ class RequestInProgress:
     """A request that is being answered.
 
     random  generator for all random decisions about this request. It depends only on the seed, the client id, the API,
-            and the number of earlier requests of this client to this API. Other clients and requests do not influence
+            and the number of this client's earlier requests to this API. Other clients and requests do not influence
             it, so a test that sends the same requests gets the same responses.
     """
 
@@ -218,11 +218,11 @@ class Odd:
 
     random       generator for the current random decisions
     percent      for each oddity, the percentage of cases in which it is applied
-    done         for each oddity, the number of times that it has been applied so far
+    done         for each oddity, the number of times it has been applied so far
     recent       the oddities that were applied most recently
     connections  open connections by id
     metadata     responses to Metadata requests from all nodes except the first, by version and request
-    tasks        tasks of members of streams groups, by group and member id
+    tasks        tasks of streams group members, by group and member id
     is_over      whether the cluster now uses another seed, or no longer sends odd responses
     """
 
@@ -376,7 +376,7 @@ class Odd:
             answer.heartbeat_interval_ms = self.random.randint((interval_ms + 1) // 2, interval_ms - 1)
 
     def _reshape_tasks(self, answer: StreamsGroupHeartbeatResponse, request: StreamsGroupHeartbeatRequest) -> None:
-        """Randomly changes the tasks and statuses in a response to a member of a streams group.
+        """Randomly changes the tasks and statuses in a response to a streams group member.
 
         Repeating the same tasks is safe, because a broker sends every change to a member's tasks.
         """

@@ -1,4 +1,4 @@
-"""Makes a cluster's logs and producer ids odd. Odd records are appended by the same code as all other records."""
+"""Makes a cluster's logs and producer ids odd. Odd records are appended by the same code as other records."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
     try:
         for count in (INT32_MAX + 1, odd.random.randint(1, MAX_OFFSET_BEYOND_INT32)):
             partition.append_now(emptied_batch(count, now_ms), origin=Origin.COORDINATOR, now_ms=now_ms)
-    except KafkaError as error:  # clients writing to the partition will get the same error
+    except KafkaError as error:  # clients that write to the partition will get the same error
         log.warning("the log of %s cannot begin at a high offset: %s", partition, error)
     partition.log.delete_records_before(partition.log.high_watermark)
 
 
 def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
-    """Decides at random whether to append the empty batch and the abort marker that compaction leaves of an aborted
-    transaction. Raises KafkaError."""
+    """Decides at random whether to append the empty batch and the abort marker that compaction leaves behind for an
+    aborted transaction. Raises KafkaError."""
     producer = partition.log.producer(NOBODY)
     epoch = 0 if producer is None else producer.producer_epoch + 1
     if partition.is_internal or epoch > LAST_EPOCH or not odd.applies("hole"):

@@ -39,7 +39,7 @@ async def epoch_nearly_exhausted(client: PresetClient, parameters: Parameters) -
 
 async def kept_epoch_nearly_exhausted(client: PresetClient, parameters: Parameters) -> Facts:
     """A prepared transaction has a new owner, which has kept the transaction. The owner's own producer id has only
-    `epochs_left` epochs left. Each further owner that keeps the transaction uses up one epoch."""
+    `epochs_left` epochs left. Each additional owner that keeps the transaction uses up one epoch."""
     name = parameters.text("transactional_id")
     prepared = await prepared_transaction(client, parameters)
     request = InitProducerIdRequest(

@@ -127,7 +127,7 @@ async def _member(client: PresetClient, parameters: Parameters, records: int) ->
 
 
 async def share_lock_limit(client: PresetClient, parameters: Parameters) -> Facts:
-    """The share partition has reached its limit of acquisition locks, so further records cannot be acquired."""
+    """The share partition has reached its limit of acquisition locks, so no more records can be acquired."""
     limit = client.broker.config.group_share_partition_max_record_locks
     member = await _member(client, parameters, limit + parameters.number("more"))
     acquired = 0

@@ -20,7 +20,7 @@ from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGr
 
 SUBTOPOLOGY = "0"
 LEAVE_EPOCH = -1
-REBALANCE_TIMEOUT_MS = 300_000  # max.poll.interval.ms, which Kafka Streams sends
+REBALANCE_TIMEOUT_MS = 300_000  # the max.poll.interval.ms that Kafka Streams sends
 
 
 async def streams_revocation_outstanding(client: PresetClient, parameters: Parameters) -> Facts:

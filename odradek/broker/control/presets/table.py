@@ -108,7 +108,7 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
     ("large-batch", topics.large_batch, {**TOPIC, "size_bytes": 2 * 1024 * 1024}),
     ("compacted-hole", topics.compacted_hole, {**TOPIC, "records": 5}),
     ("throttled-client", topics.throttled_client, {"client_id": "rdkafka", "throttle_ms": 1_000, "times": 1}),
-    # Rights and logins
+    # Permissions and logins
     ("rights-withdrawn", security.rights_withdrawn, {**TOPIC, "principal": security.ANYBODY, "operation": "WRITE"}),
     ("expiring-token", security.expiring_token, {"owner": "User:alice", "lives_ms": 60_000}),
     ("bad-day", bad_day.bad_day, {**TOPIC, **TXN, "seed": 1}),

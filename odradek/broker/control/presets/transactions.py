@@ -11,7 +11,7 @@ DAY_MS = 24 * 60 * MINUTE_MS
 
 
 async def open_transaction(client: PresetClient, parameters: Parameters) -> Facts:
-    """Committed records are followed by the records of an open transaction, whose producer is dead."""
+    """Committed records are followed by the records of an open transaction from a dead producer."""
     topic, partition = parameters.text("topic"), parameters.number("partition")
     await client.topic(topic, partition + 1)
     if parameters.number("records"):
@@ -69,7 +69,7 @@ async def aborted_tail(client: PresetClient, parameters: Parameters) -> Facts:
 
 
 async def lone_marker(client: PresetClient, parameters: Parameters) -> Facts:
-    """The log begins with the marker of an aborted transaction, whose records have been deleted."""
+    """The log begins with the marker of an aborted transaction. The transaction's records have been deleted."""
     topic, partition = parameters.text("topic"), parameters.number("partition")
     await client.topic(topic, partition + 1)
     producer = await client.producer(parameters.text("transactional_id"))

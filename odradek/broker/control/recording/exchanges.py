@@ -31,7 +31,7 @@ class Exchanges:
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
         self.recent = RecentExchanges(time, now_s)
         self.are_kept = True
-        self.readers = 0  # number of clients that receive the exchanges as server-sent events
+        self.readers = 0  # number of clients receiving the exchanges as server-sent events
 
     def require(self) -> None:
         """Raises Problem if the cluster does not keep its exchanges."""
@@ -57,8 +57,8 @@ class Exchanges:
         return self.recent.dropped
 
     def completed(self) -> Iterator[tuple[int, RecentExchange]]:
-        """Yields each exchange that has been answered, or whose connection has closed, together with its number. Oldest
-        first."""
+        """Yields, oldest first, each exchange that has been answered or whose connection has closed, together with its
+        number."""
         return ((number, each) for number, each in self.recent.last() if each.answered is not None)
 
     def decoded(
@@ -87,7 +87,7 @@ class Exchanges:
 class ClientState:
     """The client of one connection.
 
-    client_id  client id in the first request of the connection
+    client_id  client id in the connection's first request
     in_flight  number of requests whose responses have not been sent yet
     """
 
@@ -168,4 +168,4 @@ def _decoded_answer(answer: Chunk | None, api: ApiKey, version: int) -> Mapping[
     try:
         return kafka_json(read_answer(api.value, version, b"".join(in_memory([answer]))).message, version)
     except (MalformedMessage, ValueError, IndexError):
-        return None  # for example, the response to an ApiVersions request of an unsupported version
+        return None  # for example, the response to an ApiVersions request with an unsupported version

@@ -49,7 +49,7 @@ BLOCK_BYTES: Final = 256 * 1024
 BLOCK_INTERVAL_S: Final = 0.05
 TICK_S: Final = 0.005
 # The system calls that check the kernel for unread bytes have a budget, which is refilled on each tick up to a maximum.
-# If clients wait for each response, these calls make up a fifth of a recorder's work.
+# If clients wait for each response, these calls account for a fifth of the recorder's work.
 SYSTEM_CALLS_PER_TICK: Final = 8
 MAX_SYSTEM_CALLS: Final = 64
 NOT_WAITING: Final = -1
@@ -61,7 +61,7 @@ ANSWERED_CUT = Kind.ANSWERED_CUT.value
 
 
 class Recorder:
-    """Records the exchanges of one cluster as its clients see them, after all faults.
+    """Records the exchanges of one cluster as its clients see them, after all faults have been applied.
 
     Not thread-safe: all methods must be called in the event loop's thread.
     """
@@ -89,8 +89,8 @@ class Recorder:
         self._loop = loop
         self._max_waiting_bytes = max_waiting_bytes
         self.block_bytes = min(BLOCK_BYTES, max_waiting_bytes)
-        # The clock and `harmless` are used in each exchange, and attributes of the instance are faster to look up than
-        # those of a module.
+        # The clock and `harmless` are used in each exchange, and instance attributes are faster to look up than module
+        # attributes.
         self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
         self.began_ns = time.monotonic_ns()
         self._writer = RecordingWriter(
@@ -245,8 +245,8 @@ class RecordedConnection(ExchangeObserver):
     """Records the exchanges of one connection.
 
     sends_files       whether the connection sent data directly from files before it was recorded
-    waiting_since_us  earliest time at which unhandled bytes may have arrived; NOT_WAITING if no bytes are waiting
-    _arrived_us       earliest time at which the last request may have arrived
+    waiting_since_us  earliest time at which unhandled bytes can have arrived; NOT_WAITING if no bytes are waiting
+    _arrived_us       earliest time at which the last request can have arrived
     unwritten_read    number of the read whose requests may have unsent responses; 0 if all responses have been sent
     is_sure           whether it is known which bytes were waiting when the last request was answered
     _is_pipelined     whether any request has arrived before its predecessor was answered
@@ -363,7 +363,7 @@ class RecordedConnection(ExchangeObserver):
         self._run_read = self.info.reads
 
     def _place_in_time(self) -> int:
-        """Determines the earliest time at which the last request may have arrived. Returns the request's flags."""
+        """Determines the earliest time at which the last request can have arrived. Returns the request's flags."""
         arrived_us = self._recorder.tick_before_us
         flags = 0
         if self._request_count - self._ended > 1 or self.waiting_since_us != NOT_WAITING:

@@ -87,7 +87,7 @@ class ClassicGroup:
         self.pending_join: frozenset[str] = frozenset()
         # Members that have received the current generation but have not sent SyncGroup yet.
         self.pending_sync: frozenset[str] = frozenset()
-        self.initial_delay_ms: int | None = None  # length of the current wait, at most group.initial.rebalance.delay.ms
+        self.initial_delay_ms: int | None = None  # current initial delay, at most group.initial.rebalance.delay.ms
         self.initial_delay_left_ms = 0  # remaining time that can be added to the initial delay
         self.member_joined_in_delay = False
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())

@@ -20,7 +20,7 @@ class ClassicMember:
     member_id: str
     group_instance_id: str | None  # None for a dynamic member
     client_id: str
-    client_host: str  # a Java-style address such as "/127.0.0.1"
+    client_host: str  # an address in Java's format, such as "/127.0.0.1"
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: Protocols
@@ -37,7 +37,7 @@ class ClassicMember:
     @property
     def shows_life_by_waiting(self) -> bool:
         """True if the member's session cannot expire because one of its requests is waiting for a response. A member
-        cannot send heartbeats while it waits. A new member's session can expire even then."""
+        cannot send heartbeats while it waits. A new member's session can expire even while it waits."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:

@@ -19,7 +19,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 
 def rebalance(turn: ClassicTurn) -> None:
-    """Begins a rebalance or completes the current one if all members have joined."""
+    """Begins a rebalance, or completes the current one if all members have joined."""
     if GroupState.PREPARING_REBALANCE in NEXT[turn.group.state]:
         prepare_rebalance(turn)
     else:

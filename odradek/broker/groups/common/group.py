@@ -138,7 +138,7 @@ class TimerKind(Enum):
     SYNC = auto()  # classic: the time limit for sending SyncGroup expires
     REVOCATION = auto()  # consumer, streams: a member's time limit for giving up partitions or tasks expires
     REJOIN = auto()  # consumer: a classic member's time limit for rejoining or syncing expires
-    INITIAL_DELAY = auto()  # streams: the first target of a group no longer waits for more members
+    INITIAL_DELAY = auto()  # streams: a group's initial rebalance delay is over
     REGEX = auto()  # consumer: regular expressions must be resolved, or the result is available
 
     __hash__ = object.__hash__  # faster than Enum's own __hash__, which is Python code; every heartbeat sets a timer

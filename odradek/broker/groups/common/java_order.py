@@ -33,7 +33,7 @@ def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
 
 
 def spread(hash_code: int) -> int:
-    """Mixes the high bits of a hash code into the low bits, which select the bucket."""
+    """Mixes the high bits of a hash code into the low bits, because only the low bits select the bucket."""
     return hash_code ^ hash_code >> 16
 
 
@@ -41,8 +41,8 @@ def hash_of_text(text: str) -> int:
     data = text.encode("utf-16-be", "surrogatepass")
     count = len(data) // 2
     units = unpack(f">{count}H", data)
-    # Topic names and most ids are short enough for the multiplication with POWERS, which is several times as fast as
-    # the loop.
+    # Topic names and most ids are short enough to be multiplied with POWERS, which is several times as fast as the
+    # loop.
     if count <= POWER_COUNT:
         total: int = sum(map(mul, units, POWERS[POWER_COUNT - count :]))
         return total & MASK

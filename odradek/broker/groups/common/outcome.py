@@ -28,7 +28,7 @@ R_co = TypeVar("R_co", covariant=True)
 OFFSET_COMMITS: Final = "offset-commit"
 OFFSET_EXPIRATIONS: Final = "offset-expiration"
 OFFSET_DELETIONS: Final = "offset-deletion"
-COMPLETED_REBALANCES: Final = "group-completed-rebalance"  # counts only classic groups
+COMPLETED_REBALANCES: Final = "group-completed-rebalance"  # only for classic groups
 DESCRIPTIONS_SET: Final = "streams-group-topology-description-set-success"
 DESCRIPTIONS_GOT: Final = "streams-group-topology-description-get-success"
 DESCRIPTIONS_DELETED: Final = "streams-group-topology-description-delete-success"
@@ -129,7 +129,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response to the request that `token` represents, which is a waiting request or the current request.
+    """The response to the request that `token` represents: either a waiting request or the current one.
 
     Transactions have their own `Reply` class, which can hold any response.
     """

@@ -113,7 +113,7 @@ class ClusterView(Protocol):
         """Runs a computation and returns its result. If the computation is not finished yet, returns None, and the
         callback of `when_computed` receives the result later. Until then, no other computation for the group starts.
 
-        work   an estimate of the work, which decides whether the computation runs immediately or later
+        work   an estimate of the work; determines whether the computation runs immediately or later
         steps  yields periodically so that other requests can be handled, and reads only immutable data
         """
 

@@ -260,8 +260,8 @@ def _replaces_the_last_consumer_member(turn: ConsumerTurn, instance_id: str | No
 def _join_downgraded(
     turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubscription
 ) -> Outcome[JoinGroupResponse]:
-    """Converts the group to a classic group, which the static member then joins. The other members keep their
-    assignments unless partitions must be reassigned."""
+    """Converts the group to a classic group and has the static member join it. The other members keep their assignments
+    unless partitions must be reassigned."""
     instance_id = joiner.request.group_instance_id
     assert instance_id is not None
     group = turn.group

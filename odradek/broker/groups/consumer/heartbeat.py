@@ -44,7 +44,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import (
 class ConsumerHeartbeat:
     """A valid ConsumerGroupHeartbeat request and its sender.
 
-    member_id  the member id in the request, or an id that was generated for the member
+    member_id  the member id in the request, or an id generated for the member
     may_see    returns whether the sender may DESCRIBE a topic
     """
 
@@ -173,11 +173,10 @@ def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: Cons
     The group's epoch advances if the subscription, the topics or the preferred assignor have changed. Up to Kafka 4.3,
     the preferred assignor did not matter: docs/spec/kafka-4.4.md#s5-1, C3.
     """
-    # Everything that depends on the old state is read before `turn.write`, which changes the group or replaces it with
-    # a copy.
+    # Everything that depends on the old state is read before `turn.write` changes the group or replaces it with a copy.
     group, assignors = turn.group, turn.config.assignors
     is_new = member.member_id not in group.members
-    # Votes are counted only if the result may have changed, because counting them visits every member.
+    # Votes are counted only if the result may have changed, because the count visits every member.
     may_vote_otherwise = turn.registry.config.rules >= KafkaRules.KAFKA_4_4 and (
         is_new or member.server_assignor != before.server_assignor
     )

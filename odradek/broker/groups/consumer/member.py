@@ -38,7 +38,7 @@ class ConsumerMember:
     instance_id: str | None = None  # None for a dynamic member
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""  # a Java-style address such as "/127.0.0.1"
+    client_host: str = ""  # an address in Java's format, such as "/127.0.0.1"
     topics: frozenset[str] = frozenset()
     regex: str = ""  # "" if the member has none
     rebalance_timeout_ms: int = -1

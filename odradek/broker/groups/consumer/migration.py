@@ -5,8 +5,8 @@ if the classic group has no members. Existing members keep their assignments, an
 consumer group becomes a classic group when its last member that uses the consumer protocol leaves. The remaining
 members keep their partitions and begin a rebalance.
 
-Members that use the classic protocol send their subscriptions and assignments in the embedded consumer protocol: two
-bytes with the version, then the message. A message with an unknown higher version is read as the highest known version.
+Members that use the classic protocol send their subscriptions and assignments in the embedded consumer protocol: a
+two-byte version followed by the message. A message with an unknown higher version is read as the highest known version.
 Source: docs/spec/consumer-groups.md#s11-1, #s11-3.
 """
 

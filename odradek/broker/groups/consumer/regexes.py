@@ -19,7 +19,7 @@ MIN_INTERVAL_MS = 10_000  # minimum time between two resolutions of a group
 
 def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
     """Applies a changed regular expression after the member has been recorded. Returns whether the member's topics have
-    changed as a result. An expression that has not been resolved yet changes the topics later.
+    changed as a result. An expression that has not been resolved yet changes the topics once it is resolved.
 
     Raises KafkaError INVALID_REGULAR_EXPRESSION if the expression is invalid. The check is skipped if another member
     has the same expression.

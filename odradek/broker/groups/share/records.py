@@ -177,7 +177,7 @@ class ShareMember:
     member_id: str
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""  # a Java-style address such as "/127.0.0.1"
+    client_host: str = ""  # an address in Java's format, such as "/127.0.0.1"
     topics: frozenset[str] = frozenset()
     # The following fields come from the record of type 14.
     epoch: int = 0

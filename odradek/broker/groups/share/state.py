@@ -28,7 +28,7 @@ from odradek.broker.groups.share.turn import ShareTurn
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.kafka_rules import KafkaRules
 
-Pair = tuple[bytes, int]  # topic id and partition
+Pair = tuple[bytes, int]  # topic id and partition index
 UNDECIDED = -1
 START_OFFSET = 0
 

@@ -25,9 +25,9 @@ from odradek.protocol.messages.streams_group_topology_description_update_request
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
 
-FIRST_PAUSE_MS = 30_000  # pause after the first request for a description; each further request doubles the pause
+FIRST_PAUSE_MS = 30_000  # pause after the first request for a description; each additional request doubles the pause
 MAX_PAUSE_MS = 3_600_000
-JITTER_PERCENT = 20  # maximum random variation of a pause, so that the broker does not request all descriptions at once
+JITTER_PERCENT = 20  # maximum random variation of a pause, to spread the requests for descriptions over time
 
 
 class NodeType(Enum):

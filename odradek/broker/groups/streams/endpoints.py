@@ -1,5 +1,4 @@
-"""The endpoints at which the members of a streams group answer interactive queries, and the partitions at each
-endpoint.
+"""The endpoints at which a streams group's members serve interactive queries, and the partitions at each endpoint.
 
 Source: docs/spec/streams-groups.md#s6.
 """

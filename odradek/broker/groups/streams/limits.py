@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import streams_group_heartbeat_request as wire
 
-MAX_TOPICS = 5_000  # subtopologies and topics in one topology; a topic that is listed twice counts twice
-MAX_TASKS = 20_000  # tasks in one group, not counting standby tasks
+MAX_TOPICS = 5_000  # maximum number of topics and subtopologies in one topology; a topic listed twice counts twice
+MAX_TASKS = 20_000  # maximum number of tasks in one group, not counting standby tasks
 
 
 def check_size(topology: wire.Topology) -> None:

@@ -21,7 +21,7 @@ class StreamsMemberState(Enum):
 
 
 class Endpoint(NamedTuple):
-    """The address at which a member's application answers interactive queries."""
+    """The address at which a member's application serves interactive queries."""
 
     host: str
     port: int
@@ -39,7 +39,7 @@ class StreamsMember:
     instance_id: str | None = None  # None for a dynamic member
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""  # a Java-style address such as "/127.0.0.1"
+    client_host: str = ""  # an address in Java's format, such as "/127.0.0.1"
     rebalance_timeout_ms: int = -1
     topology_epoch: int = 0
     process_id: str = ""

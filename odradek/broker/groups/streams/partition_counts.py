@@ -25,10 +25,10 @@ class WronglyPartitioned(Exception):
 
 
 class PartitionCounts:
-    """The number of partitions of each topic of a topology, and the number of tasks of each subtopology.
+    """The number of partitions of each topic in a topology, and the number of tasks of each subtopology.
 
-    existing  the actual partition counts of the topics that exist, which include all source topics
-    decided   the computed partition counts of internal topics, even if the topic exists with another count
+    existing  the actual partition counts of existing topics, including all source topics
+    decided   the computed partition counts of internal topics, including topics that exist with another count
 
     The constructor raises WronglyPartitioned if topics must have the same number of partitions but do not, or
     STREAMS_INVALID_TOPOLOGY if the partition counts cannot be derived from the topology.

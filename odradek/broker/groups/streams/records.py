@@ -47,8 +47,8 @@ class GroupMetadata(NamedTuple):
 
     validated_topology_epoch  epoch of the topology whose topics were all found; NO_TOPOLOGY_EPOCH if some are missing
     assignment_settings       the settings of the last target assignment, by name without the prefix `streams.`
-    described_topology_epoch  epoch of the topology whose description is stored; BEING_STORED if the description may or
-                              may not be stored
+    described_topology_epoch  epoch of the topology whose description is stored; BEING_STORED if the result of storing
+                              it is not known yet
     refused_topology_epoch    epoch of the topology whose description was refused permanently
     """
 

@@ -1,4 +1,4 @@
-"""The statuses in heartbeat responses, which inform members of problems that do not cause an error. Source:
+"""The statuses that heartbeat responses contain to inform members of problems that do not cause an error. Source:
 docs/spec/streams-groups.md#s1-2, W2 and W3."""
 
 from __future__ import annotations

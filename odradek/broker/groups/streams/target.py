@@ -68,7 +68,7 @@ class ComputedTarget(NamedTuple):
 
 
 def work_of_target(group: StreamsGroup, configured: ConfiguredTopology, replicas: int) -> int:
-    """Returns the amount of work: the number of active and standby tasks to assign, plus the number of members."""
+    """Returns the amount of work as the number of active and standby tasks to assign plus the number of members."""
     tasks = sum(configured.task_counts.values())
     stateful = sum(configured.task_counts[each] for each in configured.stateful)
     return len(group.members) + tasks + stateful * replicas

@@ -48,7 +48,7 @@ FIRST_VERSION_WITH_GROUP_ERROR = 2
 def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[OffsetFetchResponse]]:
-    """Handles an OffsetFetch request in pieces of several topics, because a request may name a very large number of
+    """Handles an OffsetFetch request in pieces of several topics, because a request can name a very large number of
     topics for one group."""
     version, answers = context.api_version, list[NowOrLater[OffsetFetchResponse]]()
     requested: list[OffsetFetchRequestGroup] = []
@@ -74,7 +74,7 @@ def offset_fetch(
 async def count_entries(
     answer: NowOrLater[OffsetFetchResponseGroup], entries: AnswerEntries, version: int
 ) -> OffsetFetchResponse:
-    """Waits for the response for a piece and counts its entries. Raises INVALID_REQUEST if the total is too high."""
+    """Waits for the response to a piece and counts its entries. Raises INVALID_REQUEST if the total is too high."""
     group = await wait_for_answer(answer)
     for topic in group.topics:
         metadata_bytes = sum(len(partition.metadata or "") for partition in topic.partitions)
@@ -89,7 +89,7 @@ async def merge_when_answered(
     places: list[int],
     version: int,
 ) -> OffsetFetchResponse:
-    """Waits for the responses for all pieces and merges them. If a piece is refused, its error applies to the whole
+    """Waits for the responses to all pieces and merges them. If a piece is refused, its error applies to the whole
     group."""
     arrived: list[OffsetFetchResponse | KafkaError] = await wait_for_all(answers)
     found: list[OffsetFetchResponse] = []
@@ -123,7 +123,7 @@ def as_of_a_group(topic: OffsetFetchRequestTopics | OffsetFetchRequestTopic) -> 
 
 
 def merge_responses(answers: list[OffsetFetchResponse], places: list[int]) -> OffsetFetchResponse:
-    """Merges the responses for all pieces into one response."""
+    """Merges the responses to all pieces into one response."""
     response = answers[0] if answers else OffsetFetchResponse()
     for place, before, answer in zip(places[1:], places, answers[1:], strict=False):
         if place != before:
@@ -139,8 +139,8 @@ Part = TypeVar("Part", OffsetFetchResponse, OffsetFetchResponseGroup)
 
 
 def add(so_far: Part, more: Part) -> None:
-    """Merges the response for a piece into the group's response. An error of one piece, such as a changed member epoch,
-    becomes the error of the whole group."""
+    """Merges the response to a piece into the group's response. An error in one piece, such as a changed member epoch,
+    becomes the group's error."""
     so_far.error_code = so_far.error_code or more.error_code
     if so_far.error_code:
         so_far.topics = []
@@ -207,7 +207,7 @@ def complete_response(
     context: RequestContext,
     image: MetadataImage | None,
 ) -> OffsetFetchResponseGroup:
-    """Removes topics that the client may not see from the response and adds the refused topics. `image` is given only
+    """Removes topics that the client may not see from the response and adds the refused topics. `image` is passed only
     if the client uses topic ids. In that case, missing topic ids are added too."""
     topics = []
     for topic in response.topics:

@@ -63,7 +63,7 @@ def streams_group_heartbeat(
 
 
 def _checked_topics(topology: Topology, context: RequestContext) -> Steps[bool]:
-    """Checks a topology's topics. Yields after each topic, because a member may send a very large number of topics.
+    """Checks a topology's topics. Yields after each topic, because a member can send a very large number of topics.
     Raises KafkaError."""
     yield from check_topics(
         topology,
@@ -128,8 +128,8 @@ def require_streams_protocol(broker: HandlerBroker) -> None:
 
 
 def _may_create(context: RequestContext) -> Callable[[str], bool]:
-    """Returns a function that decides whether the client may create a topic. Its first call checks whether the client
-    may create all topics, and later calls reuse that result."""
+    """Returns a function that decides whether the client may create a topic. The function's first call checks whether
+    the client may create all topics, and later calls reuse the result."""
     may_create_all: bool | None = None
 
     def may_create(name: str) -> bool:

@@ -96,7 +96,7 @@ class PendingListOffsets:
         self._searches: list[TimestampSearch] = []
 
     def look_up_offsets(self) -> Steps[None]:
-        # Number of occurrences, because Kafka refuses partitions that occur more than once.
+        # Number of occurrences of each partition. Kafka refuses partitions that occur more than once.
         named = Counter[tuple[str, int]]()
         for topic in self._request.topics:
             for requested in topic.partitions:
@@ -122,7 +122,7 @@ class PendingListOffsets:
         """Runs the searches in a thread, because they decode batches and may wait for the disk. Returns the complete
         response.
 
-        If the client disconnects, this coroutine is closed and starts no further search.
+        If the client disconnects, this coroutine is closed and starts no more searches.
         """
         for search in self._searches:
             try:

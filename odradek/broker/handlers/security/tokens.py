@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 USER = "User"
 ID_BYTES = 16  # encoded as 22 characters
-FIRST_VERSION_WITH_REQUESTER = 3  # first version that contains the requester
+FIRST_VERSION_WITH_REQUESTER = 3  # first version whose responses contain a token's requester
 NEVER = (-1, -1, -1)  # issue, expiry and maximum times in a response that contains no token
 
 # (tokens, rules, proof, principal, period in ms, now in ms) → (the new expiry time, the record that stores it)

@@ -58,8 +58,8 @@ def describe_share_group_offsets(
     """Handles DescribeShareGroupOffsets (key 90), versions 0-1, which returns the start offsets of share groups. v1
     adds the lag (KIP-1226).
 
-    Needs DESCRIBE on each group and topic. A group that does not exist has no offsets, which is not an error. Source:
-    docs/spec/share-groups.md#s2-8
+    Needs DESCRIBE on each group and topic. A group that does not exist is reported as having no offsets, without an
+    error. Source: docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
     entries = AnswerEntries()
@@ -110,8 +110,8 @@ async def _group(
 
 
 def _initialized_partitions(group_id: str, broker: HandlerBroker) -> Partitions:
-    """Returns those of a group's share partitions that have offsets. Raises NOT_COORDINATOR if another broker
-    coordinates the group."""
+    """Returns the group's share partitions that have offsets. Raises NOT_COORDINATOR if another broker coordinates the
+    group."""
     try:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:

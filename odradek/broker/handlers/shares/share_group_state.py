@@ -121,7 +121,7 @@ def check_epochs(broker: HandlerBroker, *, leader_epoch: int = 0, state_epoch: i
 def check_order(broker: HandlerBroker, batches: Sequence[to_write.StateBatch]) -> None:
     """Refuses batches whose last offset is lower than their first offset. Source: docs/spec/kafka-4.4.md#s5-3, S10.
 
-    raises  KafkaError UNKNOWN_SERVER_ERROR, as in Kafka 4.4, which cannot combine such batches with other batches
+    raises  KafkaError UNKNOWN_SERVER_ERROR, as in Kafka 4.4, where such batches cannot be combined with other batches
     """
     if broker.rules >= KafkaRules.KAFKA_4_4 and any(each.first_offset > each.last_offset for each in batches):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A batch of share state ends before it begins.")
@@ -188,8 +188,8 @@ def decide_each(
 def initialize_share_group_state(
     request: to_initialize.InitializeShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[InitializeShareGroupStateResponse]:
-    """Handles InitializeShareGroupState (key 83), version 0, which initialises the state of share partitions and
-    replaces any stored state."""
+    """Handles InitializeShareGroupState (key 83), version 0, which initialises the state of share partitions, replacing
+    any stored state."""
     form = initialized.PartitionResult
 
     def decide(

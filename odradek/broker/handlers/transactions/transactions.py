@@ -247,8 +247,8 @@ def topic_results(
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext, broker: HandlerBroker
 ) -> AddOffsetsToTxnResponse:
-    """Handles AddOffsetsToTxn (key 25), versions 0-4, which adds a group's offsets to a transaction before the producer
-    commits them in it.
+    """Handles AddOffsetsToTxn (key 25), versions 0-4, which adds a group's offsets to a transaction, before the
+    producer commits the offsets in the transaction.
 
     Since v2, the client understands PRODUCER_FENCED. v3 is flexible. Since v4, the client understands
     TRANSACTION_ABORTABLE. Needs WRITE on the transactional id and READ on the group. Adds the group's partition of

@@ -17,7 +17,7 @@ class MemberView:
 
     process_id       identifies the application instance; each of its threads is a separate member
     active, standby  the tasks that the member currently has, which may differ from its target
-    task_offsets     the sums of the changelog offsets that the member has reported, by subtopology and partition
+    task_offsets     the sums of the changelog offsets reported by the member, by subtopology and partition
     """
 
     process_id: str

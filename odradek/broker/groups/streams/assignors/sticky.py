@@ -2,11 +2,11 @@
 allows it.
 
 The load of a process is the number of its tasks divided by the number of its members. The standby tasks of an active
-task are assigned to other processes. Ties are resolved as in Kafka, whose result depends on the order of hash tables
-and of Java's priority queue. Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
+task are assigned to other processes. Ties are resolved as in Kafka, where the result depends on the order of hash
+tables and of Java's priority queue. Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
 
-Computing the assignment of a large group takes a while, so the assignor is a generator that yields periodically so that
-the caller can do other work.
+Because computing the assignment of a large group takes a while, the assignor is a generator that yields periodically to
+let the caller do other work.
 """
 
 from __future__ import annotations
