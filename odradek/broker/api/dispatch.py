@@ -452,8 +452,8 @@ class Dispatcher(Generic[B]):
         return error_answer(error, request, context)
 
     def count_failure(self, error: Exception, request: Message, context: RequestContext) -> None:
-        """Counts the error of a request that failed as a whole and logs the error if it is a bug. Re-raises
-        CloseConnection instead of counting it."""
+        """Counts an error that failed an entire request, and logs the error if it is a bug. Re-raises CloseConnection
+        instead of counting it."""
         from odradek.broker.api.error_replies import code_of
 
         match error:

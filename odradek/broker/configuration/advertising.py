@@ -90,8 +90,8 @@ def points_to_the_client_itself(
 ) -> bool:
     """Returns whether `advertised` would send the client to its own machine even though this broker runs elsewhere.
 
-    is_published: whether clients on the container's host connect through published ports, which makes `localhost`
-    correct for them
+    is_published: whether clients on the container's host connect through published ports; if so, `localhost` is correct
+    for them
     """
     client = arrival.client_host
     if not is_loopback(advertised[0]) or is_loopback(client) or client == arrival.local[0]:

@@ -36,7 +36,7 @@ class TargetComputations:
         """Creates an object that runs no computation yet.
 
         max_unsliced  the maximum amount of work that is done within the request that needs the target
-        run           runs all steps later, interleaved with other work of the event loop; by default `Tasks.run`
+        run           runs all steps later, interleaved with the event loop's other work; by default `Tasks.run`
         """
         self._max_unsliced = max_unsliced
         self._run = Tasks().run if run is None else run

@@ -396,7 +396,7 @@ def _when_durable(
 ) -> None:
     """Calls `then` when every marker waiting for a sync is durable or has failed.
 
-    waiting  the index of a marker and a partition to which it was appended, for each marker waiting for a sync
+    waiting  for each marker waiting for a sync, its index and a partition to which it was appended
     """
     missing = len(waiting)
 

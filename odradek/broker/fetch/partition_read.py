@@ -77,7 +77,7 @@ def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | 
 
 
 def has_nothing_new(partition: Partition, requested: FetchPartition) -> bool:
-    """Returns whether the reader is at the end of the log and has received the current offsets, which is the usual case
+    """Returns whether the reader is at the end of the log and has received the current offsets. This is the usual case
     for a waiting consumer.
 
     Called for every partition of a session before any other check.

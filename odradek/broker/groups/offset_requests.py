@@ -1,4 +1,4 @@
-"""Handles offset requests after the group has accepted them and computes when offsets expire."""
+"""Handles offset requests after the group has accepted them, and computes when offsets expire."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.kafka_rules import KafkaRules
 
 APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
-# Prefixes of settings whose defaults are not emulated, because they are class names, or because this broker lacks the
-# parts of Kafka that use the settings.
+# Prefixes of settings whose defaults are not emulated, because the defaults are class names, or because this broker
+# lacks the parts of Kafka that use the settings.
 LEFT_OUT = ("group.consumer.assignors", "metric.", "remote.")
 
 

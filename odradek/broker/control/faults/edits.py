@@ -1,4 +1,4 @@
-"""Edits of responses. An edit changes the fields or array elements named by a path. All functions of this module are
+"""Edits to responses. An edit changes the fields or array elements named by a path. All functions of this module are
 pure.
 
 When a rule is created, its paths and values are checked against the response's schema. When an edit is applied, the
@@ -66,8 +66,8 @@ class Edit:
     path      the struct field names and array indexes that lead to the field; `*` means all elements
     how       `set`        sets the field to a copy of `value`
               `corrupt`    flips the last bit of bytes
-              `remove`     removes an element of an array
-              `duplicate`  repeats an element of an array, right after itself
+              `remove`     removes an array element
+              `duplicate`  inserts a copy of an array element right after the element
               `reverse`    reverses an array
               `order`      moves the elements whose indexes are in `value` to the front, in that order
     versions  each field on the path, with the versions of the response that have the field

@@ -2,7 +2,7 @@
 running broker.
 
 `rules.py` chooses a rule's action. While a cluster has rules for requests, `FaultyRequests` sits between the
-connections and the dispatcher. A broker without control does not use this module.
+connections and the dispatcher. A broker without the control interface does not use this module.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class EventCursor:
         self._api = api
         self._client_id = client_id
         self._all_to = since
-        self._others: set[int] = set()  # numbers above `_all_to` whose exchanges were already sent
+        self._others: set[int] = set()  # numbers above `_all_to` whose exchanges have already been sent
 
     def next_events(self) -> Iterator[bytes]:
         """Yields an event for each completed exchange that has not been sent yet. Raises Problem."""

@@ -53,7 +53,7 @@ async def wait(
     """Waits for a condition. Returns whether the condition was met in time, and the current state of its subject.
     Raises Problem.
 
-    is_disconnected  returns whether the client has disconnected, which ends the wait
+    is_disconnected  returns whether the client has disconnected; if so, the wait ends
     """
     kind = _checked(condition)
     condition = {**DEFAULTS.get(kind, {}), **condition}

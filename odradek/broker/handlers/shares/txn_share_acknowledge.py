@@ -81,7 +81,7 @@ def refusals(
     named: Acknowledgements, context: RequestContext, broker: HandlerBroker
 ) -> dict[TopicIdPartition, AcknowledgeResult]:
     """Makes the checks in rows 5 to 9 of docs/spec/share-groups.md#s5-3, and returns the refused partitions. Raises
-    TOPIC_AUTHORIZATION_FAILED, which refuses the whole request."""
+    TOPIC_AUTHORIZATION_FAILED to refuse the whole request."""
     image = broker.metadata.image
     topics = {topic_id: image.topics_by_id.get(topic_id) for topic_id, _ in named}
     for topic in topics.values():

@@ -117,7 +117,7 @@ async def for_a_producer(
         requested_version=0,
     )
     codes = await wait_for_answer(adding)
-    for code in codes.values():  # either all partitions were added or none
+    for code in codes.values():  # either all partitions have been added or none
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(topics, codes, is_joined=False))
