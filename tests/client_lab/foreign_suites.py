@@ -103,8 +103,8 @@ def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
 
 
 def report(recordings: Iterable[Path]) -> int:
-    """Prints how often each rule was kept, and each break. Returns the number of breaks that examined.toml does not
-    list."""
+    """Prints each break and the number of times that each rule was kept. Returns the number of breaks that
+    examined.toml does not list."""
     examined = {(each.client, each.rule) for each in read_examined()}
     kept: dict[str, dict[str, int]] = {}
     broken: list[tuple[Path, Software, RuleVerdict]] = []

@@ -39,7 +39,7 @@ def install(
     The suffix of the program selects the registry: PyPI, npm, crates.io, Maven Central or the Go proxy. Raises
     CalledProcessError if the installation fails.
 
-    needs   further packages, with versions; `name+feature` for a crate
+    needs   additional packages, with versions; `name+feature` for a crate
     python  the interpreter to use, if the release has wheels only for an older Python
     """
     folder = FOLDER / f"{package.replace('/', '_').replace(':', '_')}-{version}"

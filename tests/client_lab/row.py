@@ -82,7 +82,7 @@ class Conviction:
     """A rule that the old release breaks in an application's traffic.
 
     avoided  whether the fixed release never reaches a situation in which the rule applies
-    also     further rules that only the old release may break, because of the same bug or because the fixed release
+    also     other rules that only the old release may break, because of the same bug or because the fixed release
              contains unrelated fixes
     """
 
@@ -97,7 +97,7 @@ class Conviction:
 class ScenarioConviction:
     """A rule that the old release breaks in the scenario of `odradek judge --suite` for that rule.
 
-    also  further rules that only the old release breaks
+    also  other rules that only the old release breaks
     """
 
     rule: str

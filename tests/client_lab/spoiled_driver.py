@@ -1,4 +1,5 @@
-"""A driver that runs another driver and corrupts the other driver's input or output as the first argument specifies."""
+"""A driver that runs another driver and corrupts that driver's input or output in the way that the first argument
+specifies."""
 
 from __future__ import annotations
 

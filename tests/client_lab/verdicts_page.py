@@ -200,7 +200,7 @@ def page(
 
 
 def of_the_suite(played: Sequence[SuiteResult]) -> Iterator[str]:
-    """Yields the lines of a table with a row for each scenario, and for each further rule that was broken in any
+    """Yields the lines of a table with a row for each scenario, and for each other rule that was broken in any
     scenario."""
     *others, last_day = sorted({f"{each.on:%Y-%m-%d}" for each in played})
     days = f"{', '.join(others)} and {last_day}" if others else last_day

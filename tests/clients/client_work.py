@@ -39,8 +39,8 @@ def librdkafka_produce(kafka: Cluster, timeout_ms: int) -> None:
 def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
     producer = Producer({**librdkafka_settings(kafka, timeout_ms), "transactional.id": TRANSACTIONAL_ID})
     list_topics(producer, TOPIC)
-    # Waits for the bootstrap connection to close. Otherwise the client might close it while a FindCoordinator is
-    # pending on it.
+    # Waits for the bootstrap connection to close, because the client could otherwise close it while a FindCoordinator
+    # is pending on it.
     first = kafka.requests(client_id=CLIENT)[0]["connection"]
     wait_for("the bootstrap connection to end", lambda: all(each["id"] != first for each in kafka.connections()))
     again_and_again(producer.init_transactions)

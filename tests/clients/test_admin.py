@@ -1,4 +1,4 @@
-"""Tests of topics, settings, groups, offsets and the cluster, with the admin clients of confluent-kafka and
+"""Tests topics, settings, groups, offsets and the cluster, with the admin clients of confluent-kafka and
 kafka-python."""
 
 import os

@@ -1,4 +1,4 @@
-"""Tests of the address that a broker returns to clients if its machine has several addresses."""
+"""Tests the address that a broker returns to clients if its machine has several addresses."""
 
 import socket
 

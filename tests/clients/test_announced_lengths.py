@@ -1,5 +1,5 @@
-"""Tests that the broker allocates no memory for long frames that peers announce but do not send. Otherwise it would run
-out of memory."""
+"""Tests that the broker allocates no memory for long frames that peers announce but do not send. Allocating it would
+let peers exhaust the broker's memory."""
 
 import socket
 from pathlib import Path

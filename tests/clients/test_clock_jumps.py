@@ -181,8 +181,8 @@ def test_an_open_transaction_is_committed_after_a_jump_back(broker: BrokerInThre
 
 
 def test_a_transaction_that_is_older_than_its_timeout_by_the_wall_clock_is_aborted(broker: BrokerInThread) -> None:
-    """Every 10 s, Kafka compares the age of open transactions with their timeout by the wall clock. A producer that
-    begins a transaction after the jump is not affected."""
+    """Every 10 s, Kafka checks by the wall clock whether open transactions have exceeded their timeouts. A producer
+    that begins a transaction after the jump is not affected."""
     at = broker.bootstrap
     create_topic(at, "results")
     with producer_of(at, "old") as old, producer_of(at, "idempotent") as producer, Admin(bootstrap_servers=at) as admin:

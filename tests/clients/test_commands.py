@@ -1,4 +1,4 @@
-"""Tests of the everyday commands with a running broker. BROKER=kafka runs them with Apache Kafka."""
+"""Tests the everyday commands with a running broker. BROKER=kafka runs them with Apache Kafka."""
 
 from __future__ import annotations
 

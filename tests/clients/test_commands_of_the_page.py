@@ -13,7 +13,7 @@ from tests.unit.tools.test_commands_of_the_page import with_values
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such page")
 
 # The commands in the order of the test; some need the results of earlier ones. A row contains the command, the values
-# that the page fills in, further arguments that make the command end in a test, and the standard input.
+# that the page fills in, additional arguments that make the command end in a test, and the standard input.
 STEPS = (
     ("odradek topics create orders --partitions 3", (), (), ""),
     ("odradek topics alter ${quoted(name)} --partitions ${total + 1}", ("orders", "4"), (), ""),

@@ -1,4 +1,4 @@
-"""Tests of consumer groups (KIP-848) on a running broker (docs/spec/consumer-groups.md#s15), with raw requests and with
+"""Tests consumer groups (KIP-848) on a running broker (docs/spec/consumer-groups.md#s15), with raw requests and with
 librdkafka's consumers."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of the control interface with a real client: clusters, faults, holds, and the clock (docs/testing.md).
+"""Tests the control interface with a real client: clusters, faults, holds, and the clock (docs/testing.md).
 
 Each test runs with both values of `odradek.testing`.
 """
@@ -407,7 +407,7 @@ def test_pages_elsewhere_control_nothing(odradek: Odradek, headers: dict[str, st
 
 
 def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, kafka: Cluster) -> None:
-    """Sends each call an unknown field and checks that the error message lists exactly the fields in the OpenAPI
+    """Sends an unknown field to each call and checks that the error message lists exactly the fields in the OpenAPI
     document."""
     document = odradek.call("GET", "/openapi.json")[1]
     assert document["servers"] == [{"url": "/control/v1"}]

@@ -1,4 +1,4 @@
-"""Tests of `odradek control` against a broker that a client uses (docs/testing.md)."""
+"""Tests `odradek control` against a broker that a client uses (docs/testing.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests how control calls end if their cluster is deleted, restarted or crashes while they run. Also tests other
-refused calls (docs/testing.md)."""
+"""Tests how control calls end if their cluster is deleted, is restarted or crashes while they are running. Also tests
+other refused calls (docs/testing.md)."""
 
 from __future__ import annotations
 

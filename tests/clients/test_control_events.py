@@ -1,4 +1,4 @@
-"""Tests of the stream of server-sent events that reports client requests."""
+"""Tests the stream of server-sent events that reports client requests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tests that a marker held by a rule is pending and not retried, and that `release` returns when the marker is in the
 log.
 
-Further tests stop, crash, rewind, copy or delete a cluster with a held marker, or change the marker's coordinator,
-leader or topic (docs/testing.md, "Holds").
+Other tests stop, crash, rewind, copy or delete a cluster with a held marker, or change the marker's coordinator, leader
+or topic (docs/testing.md, "Holds").
 """
 
 from __future__ import annotations

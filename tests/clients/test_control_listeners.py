@@ -1,4 +1,4 @@
-"""Tests of clusters with ports, TLS and logins chosen by the test, with real clients."""
+"""Tests clusters with ports, TLS and logins chosen by the test, with real clients."""
 
 from __future__ import annotations
 

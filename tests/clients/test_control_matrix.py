@@ -1,6 +1,6 @@
 """Tests every combination of point, action and API that rules allow, with librdkafka and `odradek.client`.
 
-The matrix is built from the tables of `odradek.broker.control.faults.rule_json`, so a new point or action without a row
+The matrix is built from the tables in `odradek.broker.control.faults.rule_json`, so a new point or action without a row
 here fails the test. A rule acts on the first matching request that a client sends during its work, or on the first
 matching step. The kind of action determines the expected effect: an error or a closed connection in the exchange, or a
 client that waits until the rule lets it continue. While the client waits, the test checks whether the broker has

@@ -447,7 +447,7 @@ def test_a_node_lists_the_transactions_that_it_coordinates(kafka: Cluster) -> No
 
 
 def test_a_node_writes_no_markers_into_partitions_that_another_node_leads(kafka: Cluster) -> None:
-    """Markers without partitions, and markers whose partitions all have other leaders, change nothing either."""
+    """Also checks that a marker without partitions, and a marker whose partitions other nodes lead, change nothing."""
     make_topic(kafka, "orders", 3)
     for partition, node in enumerate(NODES):
         kafka.move_leader("orders", partition, node)

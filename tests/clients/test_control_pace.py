@@ -1,4 +1,4 @@
-"""Tests of responses sent in pieces because of a rule's `slow_bytes_per_s` or the oddity `cut write`."""
+"""Tests responses sent in pieces because of a rule's `slow_bytes_per_s` or the oddity `cut write`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Slow:
             assert time.monotonic() < until_s
 
     def arrived(self, count: int) -> bytes:
-        """Returns the next `count` bytes and checks that no further bytes have arrived."""
+        """Returns the next `count` bytes and checks that no more bytes have arrived."""
         found = self.wire.read(count)
         self.wire.set_timeout(0.05)
         with pytest.raises(TimeoutError):

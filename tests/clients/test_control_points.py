@@ -1,4 +1,4 @@
-"""Tests of rules at every point and with each action, with a real client (docs/testing.md)."""
+"""Tests rules at every point and with each action, with a real client (docs/testing.md)."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_a_member_joins_in_the_middle_of_a_rebalance(kafka: Cluster, state: str)
     silent = kafka.wait(group="g", state=state)["members"]
     assert produce(kafka) is None
     consumer = consumer_of(kafka, max_poll_interval_ms=60_000)
-    # Otherwise the clock could pass the timeout before the member has joined.
+    # Without this wait, the clock could pass the timeout before the member has joined.
     kafka.wait(group="g", members=silent + 1)
     assert poll(consumer, 1, timeout_s=1) == []
     kafka.clock.advance(61_000)

@@ -1,4 +1,4 @@
-"""Tests of presets for limits, rights and logins, and of combined presets, with a real client."""
+"""Tests presets for limits, rights and logins, and combined presets, with a real client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of share group scenarios that cannot be provoked on Apache Kafka from the outside. Here, holds provoke them.
+"""Tests share group scenarios that cannot be provoked on Apache Kafka from the outside. Here, holds provoke them.
 
 Scenario 7 is missing, because session epochs start at 1 and the client increments them, so the scenario would take 2³¹
 requests. `tests/spec/shares/test_share_sessions.py` sets a session's epoch, and

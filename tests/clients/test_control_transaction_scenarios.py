@@ -1,4 +1,4 @@
-"""Tests of transaction scenarios that cannot be provoked on Apache Kafka from the outside. Here, holds provoke them.
+"""Tests transaction scenarios that cannot be provoked on Apache Kafka from the outside. Here, holds provoke them.
 
 Source: docs/spec/transactions.md#s8-10.
 """

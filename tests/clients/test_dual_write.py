@@ -1,4 +1,4 @@
-"""Tests of the dual write over the network, with the producer of `odradek.client` and SQLite."""
+"""Tests the dual write over the network, with the producer of `odradek.client` and SQLite."""
 
 import sqlite3
 from pathlib import Path

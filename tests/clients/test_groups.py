@@ -1,4 +1,4 @@
-"""Tests of classic consumer groups, with the consumers of each client library."""
+"""Tests classic consumer groups, with the consumers of each client library."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tests of the HTTP pages of a running broker."""
+"""Tests the HTTP pages of a running broker."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Tests of the page on a broker with an authorizer. Rules: docs/page.md."""
+"""Tests the page on a broker with an authorizer. Rules: docs/page.md."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_five_batches_in_flight_that_all_lose_their_answers_are_there_once(proxy
 
 def test_connections_cut_at_any_moment_lose_and_repeat_nothing(proxy: FlakyProxy, speaker: Speaker) -> None:
     topic = create_topic(proxy.bootstrap, "cut", partitions=2)
-    # The first request is always lost. Otherwise a fast producer could finish before the first cut.
+    # The first request is always lost, because a fast producer could otherwise finish before the first cut.
     proxy.drops = lambda key, _version, seen: key == PRODUCE and seen == 0
     with cutting(proxy):
         speaker.produce(proxy.bootstrap, topic, numbered(COUNT), linger_ms=0)
@@ -105,8 +105,8 @@ def test_without_idempotence_no_record_is_lost_but_duplicates_are_possible(proxy
 class cutting:
     """Cuts every connection through the proxy CUTS times, after the first Produce request has arrived.
 
-    Earlier cuts would make aiokafka's bootstrap fail. The number of cuts is limited, because on a slow machine no
-    connection might last long enough otherwise.
+    Earlier cuts would make aiokafka's bootstrap fail. The number of cuts is limited, because otherwise, on a slow
+    machine, no connection might last long enough.
     """
 
     def __init__(self, proxy: FlakyProxy) -> None:

@@ -1,4 +1,4 @@
-"""Tests of `odradek judge` with real clients, and of its errors for invalid arguments."""
+"""Tests `odradek judge` with real clients, and its errors for invalid arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of a running broker with streams groups (KIP-1071) that have very many topics and tasks."""
+"""Tests a running broker with streams groups (KIP-1071) that have very many topics and tasks."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -16,7 +16,7 @@ from tests.support.hanging import leave_hanging
 
 SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
-    "transaction.partition.verification.enable": "false",  # Otherwise the test could not create a hanging transaction.
+    "transaction.partition.verification.enable": "false",  # allows the test to create a hanging transaction
 }
 E = ErrorCode
 

@@ -1,4 +1,4 @@
-"""Tests of the blocking clients' behaviour in a program.
+"""Tests the blocking clients' behaviour in a program.
 
 Several threads may share a producer. An error from `send` is stored in its future and raised by the next call. Ctrl-C
 interrupts a waiting call. After a fork, the child process can create its own clients. A program that does not close its

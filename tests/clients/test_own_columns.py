@@ -1,4 +1,4 @@
-"""Tests of Arrow columns that Odradek's producer sends, and of fetched batches in the log format."""
+"""Tests Arrow columns that Odradek's producer sends, and fetched batches in the log format."""
 
 from __future__ import annotations
 

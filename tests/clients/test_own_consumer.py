@@ -1,4 +1,4 @@
-"""Tests of those features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover: positions,
+"""Tests those features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover: positions,
 errors for invalid calls, and recovery from faults."""
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Tests of Odradek's consumer as a group member: assignments, rebalances, commits, and members that are killed, busy or
+"""Tests Odradek's consumer as a group member: assignments, rebalances, commits, and members that are killed, busy or
 expelled."""
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of rebalances in which members keep most of their partitions: cooperative-sticky (KIP-429) and KIP-848, with
+"""Tests rebalances in which members keep most of their partitions: cooperative-sticky (KIP-429) and KIP-848, with
 Odradek's consumer."""
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of the metrics of Odradek's clients after a known amount of work."""
+"""Tests the metrics of Odradek's clients after a known amount of work."""
 
 from __future__ import annotations
 

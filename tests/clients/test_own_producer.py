@@ -1,4 +1,4 @@
-"""Tests of Odradek's producer with a broker that has no faults."""
+"""Tests Odradek's producer with a broker that has no faults."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of Odradek's producer in a cluster with transaction.version 1. The producer adds partitions itself, and its
-epoch does not change."""
+"""Tests Odradek's producer in a cluster with transaction.version 1. The producer adds partitions itself, and its epoch
+does not change."""
 
 from __future__ import annotations
 

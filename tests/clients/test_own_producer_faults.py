@@ -1,4 +1,4 @@
-"""Tests of Odradek's producer with faults in connections, responses, brokers and other producers, as they occur in
+"""Tests Odradek's producer with faults in connections, responses, brokers and other producers, as they occur in
 production.
 
 In every case no record is lost, duplicated or out of order, and a transaction is either complete or absent.

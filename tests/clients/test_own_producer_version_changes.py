@@ -1,4 +1,4 @@
-"""Tests of Odradek's producer while the cluster's transaction.version changes, and after the producer's recovery."""
+"""Tests Odradek's producer while the cluster's transaction.version changes, and after the producer's recovery."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of Odradek's producer with two-phase commit (KIP-939). A prepared transaction survives every failure, and only
-the application decides its outcome."""
+"""Tests Odradek's producer with two-phase commit (KIP-939). A prepared transaction survives every failure, and only the
+application decides its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of share group acknowledgements in a producer's transaction (KIP-1289), over the network.
+"""Tests share group acknowledgements in a producer's transaction (KIP-1289), over the network.
 
 The tests cover the results, every refusal by a single broker, and the feature that enables these acknowledgements.
 Rules: docs/spec/share-groups.md#s5. tests/crash/test_txn_share_kill_9.py adds kill -9.

@@ -1,4 +1,4 @@
-"""Tests of the data that the page shows, read as JSON over HTTP from a broker that real clients use."""
+"""Tests the data that the page shows, read as JSON over HTTP from a broker that real clients use."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Tests of the page's actions, sent as JSON over HTTP to a broker that real clients use."""
+"""Tests the page's actions, sent as JSON over HTTP to a broker that real clients use."""
 
 import json
 from collections.abc import Iterator

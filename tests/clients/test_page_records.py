@@ -1,5 +1,5 @@
-"""Tests of the page's list of records over HTTP. The list contains the records of all partitions and can be filtered,
-long values are sent in pieces, and the work that a request can cause is limited."""
+"""Tests the page's list of records over HTTP. The list contains the records of all partitions and can be filtered, long
+values are sent in pieces, and the work that a request can cause is limited."""
 
 import json
 from collections.abc import Iterator

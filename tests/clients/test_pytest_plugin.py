@@ -1,4 +1,4 @@
-"""Tests of the pytest fixtures in another project, whose environment contains only the package."""
+"""Tests the pytest fixtures in another project, whose environment contains only the package."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tests of a data directory that is read-only at the start or becomes read-only later.
+"""Tests a data directory that is read-only at the start or becomes read-only later.
 
 The broker logs the remedy, loses no acknowledged record, and serves again after the directory has become writable.
 """

@@ -1,8 +1,8 @@
-"""Tests of consumers that read while their broker is killed and restarted. If BROKER=kafka is set, the tests run with
+"""Tests consumers that read while their broker is killed and restarted. If BROKER=kafka is set, the tests run with
 Apache Kafka.
 
-The broker is killed ROUNDS times while two consumers read committed records. The environment variable ROUNDS sets the
-number, by default 6. One consumer polls steadily with a full queue. The other one starts from the beginning after each
+While two consumers read committed records, the broker is killed 6 times, or as many times as the environment variable
+ROUNDS specifies. One consumer polls steadily with a full queue. The other one starts from the beginning after each
 restart.
 """
 

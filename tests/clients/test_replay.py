@@ -1,4 +1,4 @@
-"""Tests of `odradek record` and `odradek replay`, with a real client and a fresh broker."""
+"""Tests `odradek record` and `odradek replay`, with a real client and a fresh broker."""
 
 from __future__ import annotations
 

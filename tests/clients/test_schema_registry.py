@@ -1,4 +1,4 @@
-"""Tests of the schema registry's HTTP interface on a running broker."""
+"""Tests the schema registry's HTTP interface on a running broker."""
 
 import threading
 from base64 import b64encode

@@ -1,4 +1,4 @@
-"""Tests of `odradek consume` and `produce` against a running broker, with keys and values that a schema registry
+"""Tests `odradek consume` and `produce` against a running broker, with keys and values that a schema registry
 describes."""
 
 import json

@@ -1,4 +1,4 @@
-"""Tests of `odradek schemas` with the registry of a running broker."""
+"""Tests `odradek schemas` with the registry of a running broker."""
 
 import json
 import subprocess

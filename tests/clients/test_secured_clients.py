@@ -1,4 +1,4 @@
-"""Tests of every client library with every security protocol and mechanism, on one broker with five listeners.
+"""Tests every client library with every security protocol and mechanism, on one broker with five listeners.
 
 The tests also check each client's error when it is refused (docs/spec/security.md#s5-1).
 """

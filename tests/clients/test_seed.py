@@ -1,4 +1,4 @@
-"""Tests of `odradek serve` with a seed.
+"""Tests `odradek serve` with a seed.
 
 The first start creates the state that the seed describes, before clients can connect. Later starts do not repeat steps
 and keep clients' changes. An invalid seed prevents the start.

@@ -1,5 +1,5 @@
-"""Tests of confluent-kafka's share consumer. Every record is delivered to one of the members, and to another member if
-the first one dies."""
+"""Tests confluent-kafka's share consumer. Every record is delivered to one of the members, and to another member if the
+first one dies."""
 
 import time
 from collections.abc import Iterator

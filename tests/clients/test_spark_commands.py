@@ -1,5 +1,5 @@
-"""Tests of `odradek spark sinks | recover`, and of `odradek transactions list --in-doubt`, which names the sink. The
-tests do not need Spark."""
+"""Tests `odradek spark sinks | recover`, and `odradek transactions list --in-doubt`, which names the sink. The tests do
+not need Spark."""
 
 from __future__ import annotations
 

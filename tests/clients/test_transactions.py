@@ -1,5 +1,5 @@
-"""Tests of transactions that client libraries write and read. All clients except Odradek's add partitions with a
-separate request."""
+"""Tests transactions that client libraries write and read. All clients except Odradek's add partitions with a separate
+request."""
 
 from __future__ import annotations
 

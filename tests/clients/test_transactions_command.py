@@ -1,4 +1,4 @@
-"""Tests of `odradek transactions` against a running broker. If BROKER=kafka is set, the tests run with Apache Kafka."""
+"""Tests `odradek transactions` against a running broker. If BROKER=kafka is set, the tests run with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.wire import Wire
 
 SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
-    "transaction.partition.verification.enable": "false",  # Otherwise the test could not create a hanging transaction.
+    "transaction.partition.verification.enable": "false",  # allows the test to create a hanging transaction
     "transaction.two.phase.commit.enable": "true",
     "unstable.api.versions.enable": "true",  # Kafka accepts two-phase commits only with this setting.
 }

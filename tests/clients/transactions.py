@@ -1,4 +1,4 @@
-"""Transactional producers of four client libraries behind one interface, and readers with both isolation levels."""
+"""Transactional producers from four client libraries behind one interface, and readers at both isolation levels."""
 
 from __future__ import annotations
 

@@ -217,7 +217,8 @@ def _add(found: dict[int, History], stored: Sequence[StateBatch], start_offset: 
 
 
 class RawMember:
-    """A group member with its own connection. The constructor joins and waits until the member has its partitions."""
+    """A group member with its own connection. The constructor joins the group and waits until the member has its
+    partitions."""
 
     def __init__(self, shared: SharedTopic, name: str = "A", *, partitions: int = 1) -> None:
         self._shared, self._name = shared, name

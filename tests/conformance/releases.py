@@ -48,7 +48,7 @@ JVM = ("-Xmx400M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 @contextmanager
 def running(version: str, features: Mapping[str, int]) -> Iterator[int]:
     """Starts a release on a new directory and yields its port. Does not use `kafka start`, which cannot start 3.9
-    because that release writes its log to another place."""
+    because that release writes its log to a different place."""
     classpath = run_kafka("classpath", "--version", version, timeout=600).strip().splitlines()[-1]
     with tempfile.TemporaryDirectory(prefix="odradek-release-") as folder:
         port, controller = free_port(), free_port()

@@ -192,7 +192,7 @@ def wait_until(what: str, is_so: Callable[[], bool], *instances: Instance) -> No
 
 
 def wait_for_tasks(*instances: Instance) -> None:
-    """Waits until the instances share six active tasks. If there are several instances, each task that counts must also
+    """Waits until the instances share six active tasks. If there are several instances, each counting task must also
     have a standby task."""
     standbys = PARTITIONS if len(instances) > 1 else 0
 

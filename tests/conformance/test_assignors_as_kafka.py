@@ -1,7 +1,8 @@
 """Tests that the assignors `uniform` and `range` of consumer groups compute the same assignments as Kafka's.
 
-Both start from the group's previous target. Members, some of them static, join, leave and change their subscriptions.
-Topics are created, extended and deleted. Kafka's assignors also get racks, which make no difference in these cases.
+Each computation starts from the group's previous target. Members, some of them static, join, leave and change their
+subscriptions. Topics are created, extended and deleted. Kafka's assignors are also given racks, which make no
+difference in these cases.
 """
 
 from __future__ import annotations

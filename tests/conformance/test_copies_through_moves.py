@@ -5,9 +5,9 @@ Copiers based on several clients run against a controlled cluster. They consume,
 commit offsets in the same transaction. MOVES=200 sets the number of moves; SEED repeats the choices of a run. A history
 checker examines the events of copiers and readers.
 
-librdkafka may hang in send_offsets_to_transaction when the group's coordinator disappears from the metadata (its issue
-5511), and may give up when it aborts (4849). Its copiers are then restarted, as an application would be. Copiers based
-on other clients must not give up, because no move loses data.
+librdkafka can hang in send_offsets_to_transaction when the group's coordinator disappears from the metadata (its issue
+5511), and can give up when it aborts (issue 4849). Its copiers are then restarted, as an application would be. Copiers
+based on other clients must not give up, because no move loses data.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Source:
     def __init__(self, bootstrap: str) -> None:
         self.values: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}
         self.count = 0
-        quiet = {"log_level": 2}  # Otherwise the client would log every stopped node.
+        quiet = {"log_level": 2}  # Without this setting, the client would log every stopped node.
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, **quiet})
         self._refused: list[object] = []
 
@@ -249,7 +249,7 @@ def test_the_copy_equals_its_source_once_and_in_order(
         print(f"{source.count} records, {sum(each.gave_up for each in processes)} copiers gave up")
         for process in processes:
             process.kill9()
-        watcher.finish(reached_end=False)  # The next watcher detects any further copies.
+        watcher.finish(reached_end=False)  # The next watcher detects any additional copies.
     last = Watcher(bootstrap, "copy", PARTITIONS, "last")
     last.start()
     wait_for_copies(last, [], source.count)

@@ -1,4 +1,4 @@
-"""Tests of the scenarios of docs/spec/dead-letter-queues.md#s5 over sockets, with Kafka 4.4.0 and with Odradek.
+"""Tests the scenarios of docs/spec/dead-letter-queues.md#s5 over sockets, with Kafka 4.4.0 and with Odradek.
 
 Both brokers must meet the same expectations, except in scenario 27 (see L70 of that page).
 """

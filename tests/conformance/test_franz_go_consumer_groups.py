@@ -1,5 +1,5 @@
-"""Tests of franz-go's consumers in groups of both protocols. The first run fetches the client from the Go module
-proxy."""
+"""Tests franz-go's consumers in KIP-848 groups and in classic groups. The first run fetches the client from the Go
+module proxy."""
 
 import shutil
 import subprocess

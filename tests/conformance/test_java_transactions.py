@@ -1,5 +1,5 @@
-"""Tests of the transactional producer of kafka-clients 4.3.1 and 4.4.0 at transaction.version 2, and of Kafka's tools
-for transactions."""
+"""Tests the transactional producers of kafka-clients 4.3.1 and 4.4.0 at transaction.version 2, and Kafka's tools for
+transactions."""
 
 import json
 import re

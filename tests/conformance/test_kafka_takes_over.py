@@ -29,7 +29,7 @@ def write(broker: Broker, topic: str, *values: str) -> None:
 
 
 def read(broker: Broker, topic: str, count: int) -> list[str]:
-    """Returns the values of the first `count` records of partition 0 and of any further records."""
+    """Returns the values of the first `count` records of partition 0 and of any additional records."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[str] = []

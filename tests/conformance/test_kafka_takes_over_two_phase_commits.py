@@ -1,5 +1,5 @@
-"""Tests of a downgrade to Apache Kafka, which does not support KeepPreparedTxn, with transactions in doubt in the
-directory.
+"""Tests a downgrade to Apache Kafka, which does not support KeepPreparedTxn, when the directory contains transactions
+in doubt.
 
 Kafka keeps these transactions, because their timeout never expires. It lets a client end them with the producer id and
 epoch that wrote them, but does not know the producer id and epoch that a recovery received; see

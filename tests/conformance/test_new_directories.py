@@ -1,8 +1,8 @@
-"""Tests of the contents of a new directory, and of the initial feature levels in an older directory:
+"""Tests the contents of a new directory, and the initial feature levels in an older directory:
 docs/spec/kafka-4.4.md#s6-1.
 
-Kafka formats directories of both releases and starts on them. Odradek starts on new directories, and on copies of
-Kafka's directories.
+Each of the two Kafka releases formats a directory and starts from it. Odradek starts from new directories and from
+copies of Kafka's directories.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ OF_BEFORE = LEVELS | {"metadata.version": 30, "share.version": 1}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], Path]:
-    """Returns directories on which a broker was started and stopped, by the broker's name and its real or emulated
-    release."""
+    """Returns the directories in which a broker has been started and stopped, keyed by the broker's name and its real
+    or emulated release."""
     folder = tmp_path_factory.mktemp("made")
     found = {}
     for release in (REFERENCE, BEFORE):
@@ -177,7 +177,7 @@ def test_the_first_start_appends_the_levels_in_a_transaction_and_registers_the_b
 def test_the_file_of_an_older_directory_stays_and_is_read_where_there_is_no_snapshot(
     made: Mapping[tuple[str, str], Path], tmp_path: Path, name: str, is_new: bool
 ) -> None:
-    """In a directory that Kafka 4.3.1 formatted, the file is kept and is read at the first and all later starts
+    """In a directory that Kafka 4.3.1 formatted, the file is kept and is read on the first start and on all later ones
     (P6)."""
     directory = tmp_path / "data"
     shutil.copytree(made["kafka", BEFORE], directory)

@@ -116,7 +116,7 @@ def test_share_groups_that_kafka_recorded_go_on_where_they_were(tmp_path: Path) 
         with member(broker, "sharing-2", "input") as consumer:
             got = polled(consumer, until=66)
             consumer.commit_sync()
-        # 60 records of two partitions without fetches, and 6 released records
+        # 60 records of two partitions from which nothing had been fetched, and 6 released records
         assert len(got) == len(set(got)) == 66
 
 

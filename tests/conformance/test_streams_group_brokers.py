@@ -1,4 +1,4 @@
-"""Tests of streams groups on brokers that no other module uses: first requests, limits, restarts, feature levels and
+"""Tests streams groups on brokers that no other module uses: first requests, limits, restarts, feature levels and
 descriptions.
 
 Rules: docs/spec/streams-groups.md#s2, #s10, #s13-2, #s13-6, #s13-7. On each broker, the tests run in order and build on

@@ -1,4 +1,4 @@
-"""Tests of static members and of timeouts in streams groups: docs/spec/streams-groups.md#s13-4."""
+"""Tests static members and timeouts in streams groups: docs/spec/streams-groups.md#s13-4."""
 
 import time
 

@@ -1,5 +1,5 @@
-"""Tests of the offsets of streams groups, and of other APIs' effects on these groups: docs/spec/streams-groups.md#s7,
-#s8, #s13-6."""
+"""Tests the offsets of streams groups, and other APIs' effects on these groups: docs/spec/streams-groups.md#s7, #s8,
+#s13-6."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tests of the records that streams groups write to `__consumer_offsets`, and of the groups' settings:
+"""Tests the records that streams groups write to `__consumer_offsets`, and the groups' settings:
 docs/spec/streams-groups.md#s11, #s13-7."""
 
 import pytest

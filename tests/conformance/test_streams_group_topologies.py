@@ -1,4 +1,4 @@
-"""Tests of the topologies of streams groups, and of the topics that a broker creates for them:
+"""Tests the topologies of streams groups, and the topics that a broker creates for them:
 docs/spec/streams-groups.md#s13-3."""
 
 import re

@@ -1,4 +1,4 @@
-"""Tests of the epochs and tasks of streams groups, with raw frames to Kafka and to Odradek:
+"""Tests the epochs and tasks of streams groups, with raw frames to Kafka and to Odradek:
 docs/spec/streams-groups.md#s13-1."""
 
 import pytest

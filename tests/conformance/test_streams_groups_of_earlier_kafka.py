@@ -1,4 +1,4 @@
-"""Tests of streams groups on Kafka 4.3.1, and on Odradek when it emulates Kafka 4.3.
+"""Tests streams groups on Kafka 4.3.1, and on Odradek when it emulates Kafka 4.3.
 
 Rules: docs/spec/streams-groups.md#s13-7.
 """

@@ -1,4 +1,5 @@
-"""Copies a topic in transactions with aiokafka, until SIGTERM or SIGKILL. It works like `tests.crash.copier`.
+"""Copies a topic in transactions with aiokafka until it receives SIGTERM or SIGKILL. It works like
+`tests.crash.copier`.
 
 Its transactions commit offsets without naming a group member, so the copier must be the only member of its group.
 """

@@ -1,4 +1,5 @@
-"""Copies one topic into another in transactions, until SIGTERM or SIGKILL. The process has one JSON argument.
+"""Copies one topic into another in transactions until it receives SIGTERM or SIGKILL. The process has one JSON
+argument.
 
 It logs each step before performing it, one JSON line per event, so that even SIGKILL does not destroy the evidence:
 `{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, where `at` is the monotonic clock in ns. It

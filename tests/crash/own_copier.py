@@ -1,4 +1,5 @@
-"""Copies a topic in transactions with Odradek's client, until SIGTERM or SIGKILL. It works like `tests.crash.copier`.
+"""Copies a topic in transactions with Odradek's client until it receives SIGTERM or SIGKILL. It works like
+`tests.crash.copier`.
 
 Unlike that copier, it needs no workarounds. It asserts that no record arrives twice unless there was a restart,
 rebalance or seek in between.

@@ -37,7 +37,7 @@ Owned = Mapping[str, Collection[str]]
 
 
 class Storm:
-    """Randomly selects requests for the proxy's faults."""
+    """Selects at random the requests that the proxy disturbs."""
 
     def __init__(self, proxy: FlakyProxy, seed: int, ways: Collection[str] = tuple(RULES)) -> None:
         """Prepares a storm without starting it. `ways` are the kinds of faults to use, from RULES."""

@@ -1,8 +1,8 @@
 """Tests that a database and Kafka never diverge, no matter which process is killed at which step.
 
 In each of ROUNDS rounds (200 by default, shared by the databases) one victim (the application, the broker or the
-database) is killed with SIGKILL before, after or during one step of the recipe or of its recovery. In further rounds a
-second instance takes over while the first one sleeps at a step. Both sides are checked before recovery (neither may
+database) is killed with SIGKILL before, after or during one step of the recipe or of its recovery. In additional rounds
+a second instance takes over while the first one sleeps at a step. Both sides are checked before recovery (neither may
 have decided alone) and after it (they must be equal). SEED repeats a run's choices.
 """
 

@@ -87,7 +87,7 @@ def test_the_copy_equals_its_source_once_and_in_order(broker: Broker, copiers: l
     print(f"copied in {time.monotonic() - began:.1f} s, {sum(one.gave_up for one in copiers)} copiers gave up")
     for copier in copiers:
         copier.stop()
-    watcher.finish(reached_end=False)  # The next watcher detects any further records.
+    watcher.finish(reached_end=False)  # The next watcher detects any additional records.
 
     last = Watcher(broker.restart().bootstrap, "copy", PARTITIONS, "last")
     last.start()

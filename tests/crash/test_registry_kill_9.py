@@ -89,7 +89,7 @@ def test_ids_stay_unique_and_no_acknowledged_schema_is_lost(tmp_path: Path) -> N
             clients = [Registrations(broker, f"c{number}_{each}", rng.randrange(1 << 32)) for each in range(CLIENTS)]
             for each in clients:
                 each.start()
-            time.sleep(rng.random() * MAX_ROUND_S)  # a random moment during the storm, not a wait for an event
+            time.sleep(rng.random() * MAX_ROUND_S)  # The broker dies at a random moment.
             broker.kill9()
             for each in clients:
                 each.join()

@@ -78,7 +78,7 @@ def test_each_job_gives_one_result_or_was_delivered_as_often_as_the_limit_says(
 def worked_through(
     broker: BrokerProcess, proxy: FlakyProxy, folder: Path, kind: str, rounds: int, *, limit: int
 ) -> QueueHistory:
-    """Runs the jobs of `rounds` rounds, and of further rounds until each kind of fault has happened."""
+    """Runs the jobs of `rounds` rounds, and of more rounds until each kind of fault has happened."""
     print(f"SEED={SEED}")
     set_up(broker.bootstrap)
     share_group(broker.bootstrap, GROUP, share_delivery_count_limit=limit)
@@ -91,7 +91,7 @@ def worked_through(
         storm.begin()
         with Producer(bootstrap_servers=broker.bootstrap) as producer:
             count = 0
-            # A few rounds may pass without some kind of fault.
+            # A few rounds may not be enough for every kind of fault.
             while count < rounds or min(storm.counts().values()) == 0:
                 before = watcher.count
                 add_jobs(producer, count)
@@ -221,7 +221,7 @@ def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: 
                 time.sleep(rng.uniform(0, 0.5))
                 gone.start()
             until(watcher, copiers, copy.RECORDS)
-            # The storm must have affected heartbeats too.
+            # Wait until the storm has hit heartbeats too.
             wait_for("every kind of fault", lambda: min(storm.counts().values()) > 0, PATIENCE_S)
             wait_for("a second member", lambda: owners.most_members > 1, PATIENCE_S)
             print(f"{storm.end()}; {owners.looks} looks, {sum(each.gave_up for each in copiers)} gave up")

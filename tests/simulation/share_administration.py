@@ -724,7 +724,7 @@ class Administration:
         producer.pair = pair
 
     def recover(self) -> None:
-        """Recovers the prepared transaction of a two-phase commit and checks that it accepts no further
+        """Recovers the prepared transaction of a two-phase commit and checks that it accepts no more
         acknowledgements."""
         producer = self.producers["doubt"]
         if producer.txn is None:
@@ -900,8 +900,8 @@ class Administration:
         code = E(answer.topics[0].partitions[0].error_code)
         self.check(code is E.NONE, f"records are not deleted: {code}")
         self.say(f"records of {index} before {before} are deleted")
-        # After this pause the checkpoint contains the deletion. Otherwise the records would be back after a crash, as
-        # in Kafka.
+        # Wait until the deletion has reached the checkpoint. Without this, the records would reappear after a crash, as
+        # they do in Kafka.
         self.stage.wait(1_100)
         for (_, of), records in self.places.items():
             for offset in [offset for offset in records if of == index and offset < before]:

@@ -193,7 +193,7 @@ class Sharer:
 
 
 class PlainMember(Producer):
-    """A member that acknowledges without transactions. It is a subclass of `Producer` only because the world runs
+    """A member that acknowledges without transactions. Subclasses `Producer` only because `World` runs nothing but
     producers."""
 
     def __init__(self, *args: Any, sharer: Sharer, **settings: Any) -> None:

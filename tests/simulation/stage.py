@@ -104,8 +104,7 @@ class Stage:
         return is_stepped
 
     def die_after(self, calls: int) -> None:
-        """Makes the broker die after this number of further disk calls. The event that makes the last call still
-        completes."""
+        """Makes the broker die after this many more disk calls. The event that makes the last call still completes."""
         self.dies_at_call = self.disk.calls + calls
 
     def ask(self, request: Message, version: int, client: str = "producer") -> Any:

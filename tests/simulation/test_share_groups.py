@@ -2,9 +2,9 @@
 vanish at random, writes fail, responses are lost, and the broker dies at random disk calls.
 
 After every event a record is held by at most one member, acknowledged records are not delivered again, and no record is
-delivered more often than the limit allows. A kill may forget one delivery, and so may a write that fails when the last
-session ends. When the faults end, every record is finished, has been delivered as often as allowed, or is delivered
-now.
+delivered more often than the limit allows. A kill can lose the count of one delivery, and so can a write that fails
+when the last session ends. When the faults end, every record is finished, has been delivered as often as allowed, or is
+delivered to one more member.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Tests of two-phase commits with a kill or a power failure before every disk call in each step.
+"""Tests two-phase commits with a kill or a power failure before every disk call in each step.
 
 No flush setting requires an fsync here. The broker must sync records because an external coordinator relies on them.
 The test plays this coordinator: it has noted the transaction's producer id and epoch and its decision and acts on these

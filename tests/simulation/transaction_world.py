@@ -375,8 +375,7 @@ class World:
         self._look_at_the_end()
 
     def _decide_the_rest(self) -> None:
-        """Ends the transactions that only their owners can end. There are none in this world, but in subclasses there
-        are."""
+        """Ends the transactions that only their owners can end. This world has none, but its subclasses do."""
 
     def _calm_restart(self) -> None:
         assert self.broker is not None

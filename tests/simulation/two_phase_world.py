@@ -232,7 +232,7 @@ class TwoPhaseWorld(World):
         """Starts each application once more, without faults. Afterwards the broker agrees with each database."""
         if (
             self.plan.weather == CALM
-        ):  # Otherwise a request in flight may turn another transaction into a two-phase commit.
+        ):  # In other weather, a request in flight could turn another transaction into a two-phase commit.
             self._check_timeouts()
         for transactional_id in self.transactional_ids:
             self._recover(transactional_id)

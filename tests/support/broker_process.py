@@ -118,7 +118,7 @@ class BrokerProcess(Broker):
 
         source   checkout whose code runs
         emulate  release of Kafka to emulate, such as "4.3"
-        words    further arguments of `odradek serve`
+        words    additional arguments for `odradek serve`
         """
         super().__init__(data_dir, overrides, port=port)
         self._emulate = emulate

@@ -36,8 +36,8 @@ def _read_to_the_end(connection: socket.socket) -> None:
 
 
 class FlakyProxy:
-    """Forwards complete frames to `target` and disturbs some of them. The following attributes determine which
-    requests are disturbed, and how.
+    """Forwards complete frames to `target` and disturbs some of them. The following attributes determine which requests
+    are disturbed, and how.
 
     loses     delivers the request, discards the response and closes the connection, so that the client cannot know the
               outcome
@@ -47,11 +47,11 @@ class FlakyProxy:
               connection
     holds     delivers the request `late_by_s` later over another connection; the client gets no response to this
               request or to later ones on its connection
-    hangs_up  with `holds`: closes the client's connection immediately, so that the client's retry arrives before
-              the held request
+    hangs_up  with `holds`: closes the client's connection immediately, so that the client's retry arrives before the
+              held request
 
-    Clients must see this proxy as the broker's address. Therefore pass `advertised.listeners` with `proxy.port` to the
-    broker; the port is available before the broker starts.
+    Clients must see this proxy as the broker's address, so pass `advertised.listeners` with `proxy.port` to the broker.
+    The port is available before the broker starts.
     """
 
     def __init__(self, loses: Rule | None = None) -> None:

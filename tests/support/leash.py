@@ -2,7 +2,7 @@
 
 import subprocess
 
-# Kills Kafka when standard input reaches its end. The kernel closes the other end even if the test run is killed.
+# Kills Kafka on EOF on stdin. The kernel closes the write end of the pipe even if the test run is killed.
 ENDS_KAFKA = 'read -r _; ps -o args= -p "$0" | grep -q kafka.Kafka && kill -9 "$0"'
 
 

@@ -197,7 +197,7 @@ class ShareBroker(TransactionBroker):
         self.broker.shares = self.shares
 
     def restart_shares(self) -> None:
-        """Restarts the share partitions. Acquisitions are lost, whereas the logs remain."""
+        """Restarts the share partitions. Acquisitions are lost, but the logs remain."""
         self.share_coordinator.stop()
         self.start_share_coordinator()
         self.start_shares()

@@ -64,7 +64,7 @@ def new_session(master: str, settings: dict[str, str] | None = None) -> Any:
     for name, value in (SETTINGS | (settings or {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")  # Otherwise Spark would log each injected fault with its stack.
+    session.sparkContext.setLogLevel("OFF")  # keeps Spark from logging a stack trace for each injected fault
     return session
 
 

@@ -1,5 +1,5 @@
-"""Transactional producers and consumers for tests, which use a broker with both coordinators, but no socket. A test
-needs one line for each request.
+"""Transactional producers and consumers for tests. They use a broker that has group and transaction coordinators but no
+socket. A test needs one line for each request.
 
 Requests and responses are encoded and decoded as on the wire. `TV1` and `TV2` are the two client protocols: TV1 clients
 add partitions themselves (Produce v11, EndTxn v4); with TV2 the broker adds them (Produce v12, EndTxn v5).
@@ -413,7 +413,7 @@ class Answering:
     """A coordinator with scripted error codes. It answers immediately or when the test allows it."""
 
     def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
-        """Sets the sequence of error codes. The last code is repeated for all further requests."""
+        """Sets the sequence of error codes. The last code is repeated for all later requests."""
         self._codes = list(codes)
         self._at_once = at_once
         self.requests: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []

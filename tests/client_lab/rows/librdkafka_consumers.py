@@ -359,7 +359,7 @@ ROWS = (
         "confluentinc/librdkafka#5178", LIBRDKAFKA, "2.11.1", "2.12.0",
         [Sight("be_idle_and_read_the_log", states.orders, "bootstraps again", "stays")],
     ),
-    Row(  # Even the fixed release uses the bootstrap server first in one of ten runs.
+    Row(  # Even the fixed release uses the bootstrap server first in one run out of ten.
         "confluentinc/librdkafka#5088", LIBRDKAFKA, "2.10.0", "2.10.1",
         [Sight("count_outages", address_is_wrong_at_first, "has an outage each second", "settles")],
     ),

@@ -48,7 +48,7 @@ class Scene:
         """Waits until the group's coordinator knows that the topic exists, or that it no longer exists.
 
         Kafka's coordinators, one for each partition of __consumer_offsets, learn about a topic a moment after its
-        creation or deletion. Therefore a probe group in the same partition sends heartbeats until its assignment shows
+        creation or deletion. A probe group in the same partition therefore sends heartbeats until its assignment shows
         the change.
         """
         names = (f"{self.group}-probe{number}" for number in itertools.count())
@@ -146,7 +146,8 @@ class Scene:
         self.talk.ask(label, OffsetFetchRequest(groups=[group]), 9)
 
     def two_members(self) -> None:
-        """Joins members A and C. Afterwards A owns partitions 0 to 2 and C owns 3 to 5, both at epoch 3."""
+        """Has members A and C join the group. Afterwards A owns partitions 0 to 2 and C owns 3 to 5, both at epoch
+        3."""
         self.join("A joins", "A")
         self.join("C joins", "C")
         self.beat("A is told", "A")

@@ -1,7 +1,7 @@
 """Scripts for consumer groups (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe, and other requests that show
 these groups.
 
-Each script plays scenes of docs/spec/consumer-groups.md#s15 with its own groups. Each member subscribes to a single
+Each script plays scenes from docs/spec/consumer-groups.md#s15 with its own groups. Each member subscribes to a single
 topic, because the order of topics in an assignment is arbitrary.
 """
 
@@ -276,7 +276,7 @@ def upgrade(talk: Talk, version: int) -> None:
 
 
 def classic_joins(talk: Talk, version: int) -> None:
-    """Makes a member with the classic protocol join a consumer group."""
+    """Makes a member that uses the classic protocol join a consumer group."""
     scene = Scene(talk, version, "classic-joins")
     scene.join("A joins", "A")
     scene.classic_join("no common protocol type", protocol_type="connect")

@@ -61,7 +61,8 @@ MEMBERS = (("A", 2), ("A", 1), ("A", 3), ("A", -1), ("A", 0), ("A", -2), ("X", 2
 
 
 class Types:
-    """One topic and one group of each type. A is a member at epoch 2 of the consumer group and of the share group."""
+    """One topic and one group of each type. Member A belongs to the consumer group and to the share group, in each at
+    epoch 2."""
 
     def __init__(self, talk: Talk, version: int, name: str) -> None:
         scene = ShareScene(talk, 1, f"types-{name}-{version}")
@@ -140,7 +141,7 @@ def delete_groups(talk: Talk, version: int) -> None:
 def describe_groups(talk: Talk, version: int) -> None:
     types = Types(talk, version, "describe")
     for label, group in types.each():
-        if label != "a classic group":  # The classic group may still be waiting for further members.
+        if label != "a classic group":  # The classic group may still be waiting for more members.
             types.ask(label, DescribeGroupsRequest(groups=[group]))
 
 

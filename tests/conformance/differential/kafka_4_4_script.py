@@ -271,7 +271,7 @@ def member_epochs_of_producers(talk: Talk, version: int) -> None:
 
 
 def emptied_share_group(talk: Talk, version: int) -> None:
-    """Compares by how much the assignment epoch is behind the group epoch after the last member has left (S1)."""
+    """Compares how far the assignment epoch lags behind the group epoch after the last member has left (S1)."""
     scene = ShareScene(talk, SHARE_FETCH, f"emptied-{version}")
     scene.begin()
     scene.leave()

@@ -1,6 +1,6 @@
 """Scripts for share groups (KIP-932): heartbeats, fetches and acknowledgements. Each script uses its own groups.
 
-The scripts play scenes of docs/spec/share-groups.md#s7.
+The scripts play scenes from docs/spec/share-groups.md#s7.
 """
 
 import itertools

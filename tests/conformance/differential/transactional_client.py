@@ -90,8 +90,8 @@ class Client:
         return self
 
     def note_end(self, answer: Any) -> None:
-        """Stores the result of a response to EndTxn and waits until the transaction has ended. Kafka responds before
-        that."""
+        """Stores the result of an EndTxn response and waits until the transaction has ended, because Kafka responds
+        earlier."""
         self.note(answer)
         self.settle()
 
