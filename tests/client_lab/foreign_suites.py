@@ -31,7 +31,8 @@ FOLDER = REPOSITORY / ".make" / "suites"
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
 # by software name in ApiVersions requests: the client's title in examined.toml
 KNOWN_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}
-# Client ids of requests that the tests of Kafka and Odradek encode themselves, some of them intentionally invalid.
+# Client ids in requests that Kafka's and Odradek's tests encode themselves. Some of these requests are intentionally
+# invalid.
 OURS = {"wire", "client-id"}
 RECORDS = 5_000  # number of records in franz-go's largest tests, instead of 500,000
 PIECE_S = 280

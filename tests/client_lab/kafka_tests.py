@@ -2,9 +2,9 @@
 
 The tests would start a Kafka cluster in their own process. A class with the same name is placed before Kafka's class on
 the class path. It creates a cluster of `odradek serve --control` with the same number of nodes instead, and records the
-cluster's exchanges. The cluster emulates the release of the tests. The class aborts tests that need objects of Kafka's
-broker, or settings that Odradek refuses. The tests of Kafka Streams start their cluster with another class
-(`STREAMS_CLUSTER`), which is replaced in the same way.
+cluster's exchanges. The cluster emulates the Kafka release that the tests belong to. The class aborts tests that need
+objects of Kafka's broker, or settings that Odradek refuses. The Kafka Streams tests start their cluster with another
+class (`STREAMS_CLUSTER`), which is replaced in the same way.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ COORDINATES = (
 # name prefix of the annotations that mark integration tests
 NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"
 STREAMS_CLUSTER = b"org/apache/kafka/streams/integration/utils/EmbeddedKafkaCluster"
-# Tests of Kafka Streams whose class file lacks this text use only the classic protocol.
+# Kafka Streams tests whose class file lacks this text use only the classic protocol.
 STREAMS_PROTOCOL = b"group.protocol"
 VARIANT = re.compile(r"\$With\w+Test(?=\.class)")  # nested classes that repeat tests with other broker settings
 INSTEAD = [
     PROGRAMS / f"{name}.java" for name in ("ControlledCluster", "KafkaClusterTestKit", "RaftClusterInvocationContext")
 ]
-CLASS_S = 1800  # long enough for tests of share groups, which wait for heartbeats
+CLASS_S = 1800  # long enough for share group tests, which wait for heartbeats
 OPTIONS = (
     *("--details=none", "--disable-banner", "--disable-ansi-colors"),
     "--config=junit.jupiter.extensions.autodetection.enabled=true",

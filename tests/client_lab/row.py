@@ -1,8 +1,8 @@
 """A row describes a client bug: the release that has the bug, the release that fixes it, and the evidence for both.
 
-There are two kinds of evidence. A sight is the result of an application, which differs between the two releases. A
-conviction is a rule that only the old release breaks. The judge finds the break in an application's traffic or in a
-scenario of the suite.
+There are two kinds of evidence. A sight is an application's result that differs between the two releases. A conviction
+is a rule that only the old release breaks. The judge finds the break in an application's traffic or in a scenario of
+the suite.
 """
 
 from __future__ import annotations

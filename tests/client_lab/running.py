@@ -1,6 +1,6 @@
 """Runs a program with one release of a client, against a cluster in a rare state.
 
-The program's last line is the application's result. The judge's verdicts are derived from the recording of the cluster.
+The program's last line is the application's result. The judge's verdicts are derived from the cluster's recording.
 """
 
 from __future__ import annotations

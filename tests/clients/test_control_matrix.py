@@ -42,7 +42,7 @@ DELAY_MS = 20_000  # less than the transaction timeout and the acquisition lock 
 SLOW_BYTES_PER_S = 100  # At this rate, every matched response takes at least DELAY_MS.
 THROTTLE_MS = 7
 TIMEOUT_MS = 30_000  # request timeout, longer than any request takes
-SHORT_TIMEOUT_MS = 1_000  # request timeout for rules that drop a response, so the client waits for it in vain
+SHORT_TIMEOUT_MS = 1_000  # request timeout for rules that drop a response, so the client waits in vain
 # Number of records in the topic, including markers, after each kind of work.
 RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}
 

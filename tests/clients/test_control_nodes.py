@@ -1,5 +1,5 @@
-"""Tests that real clients can work with all nodes of a controlled cluster while leaders and coordinators move between
-nodes and nodes stop.
+"""Tests that real clients can work with all nodes of a controlled cluster while leaders and coordinators move and nodes
+stop.
 
 The node ids have gaps. Other test files also use clusters with several nodes.
 """

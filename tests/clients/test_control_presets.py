@@ -424,7 +424,7 @@ def test_a_record_that_waits_for_its_transaction_is_not_delivered(kafka: Cluster
     kafka.preset("tx-pending")
     consumer = share_consumer(kafka)
     assert poll_shared(consumer, timeout_s=2) == []
-    kafka.clock.advance(31_000)  # The lock expires, which aborts the transaction.
+    kafka.clock.advance(31_000)  # The lock expires, so the broker aborts the transaction.
     kafka.wait(transaction="t", state="CompleteAbort")
     assert [each.offset() for each in poll_shared(consumer, timeout_s=20)] == [0]
     consumer.close()

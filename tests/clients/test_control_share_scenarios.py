@@ -43,7 +43,7 @@ PASSING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value, ErrorCode.NOT_COORDINAT
 
 
 class ShareMember:
-    """A share consumer whose requests the test sends one by one, at the highest versions of KIP-932 without
+    """A share consumer whose requests the test sends one by one, at the highest request versions that do not belong to
     KIP-1289."""
 
     def __init__(self, kafka: Cluster, topic: str) -> None:
@@ -124,8 +124,8 @@ def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
 
 
 def begin_to_accept(kafka: Cluster, member: ShareMember, first: int, last: int) -> None:
-    """Sends an acknowledgement, which remains pending because a rule holds the coordinator's loading. Returns when the
-    request has arrived."""
+    """Sends an acknowledgement, which remains pending because a rule holds the coordinator while it loads. Returns when
+    the request has arrived."""
     kafka.fault({"at": "loading", "match": {"topic": "__share_group_state"}, "do": {"hold": "load"}})
     kafka.move_coordinator("share", "g", 1)
     kafka.wait(hold="load")

@@ -127,7 +127,7 @@ class WriterByHand:
             self.producer_id, self.epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
 
     def late_marker(self) -> None:
-        """Resends a marker of the last transaction, like a coordinator that received no response to its first
+        """Resends a marker of the last transaction, as a coordinator would if it had received no response to its first
         attempt."""
         topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
         marker = WritableTxnMarker(

@@ -90,7 +90,7 @@ class Viewer:
         return found
 
     def search(self, topic: str, **query: object) -> list[int]:
-        """Returns the offsets of all records that a search finds, in the order in which they arrive."""
+        """Returns the offsets of all records that a search finds, in order of arrival."""
         at = ""
         offsets: list[int] = []
         while True:

@@ -1,4 +1,4 @@
-"""Tests that clients can write and read records over HTTP as docs/http-records.md describes. The tests run the page's
+"""Tests that clients can write and read records over HTTP, as docs/http-records.md describes. The tests run the page's
 commands and check its statements about rights, sizes and disconnected clients."""
 
 import base64

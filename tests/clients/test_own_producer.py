@@ -1,4 +1,4 @@
-"""Tests Odradek's producer with a broker that has no faults."""
+"""Tests Odradek's producer with no faults injected."""
 
 from __future__ import annotations
 

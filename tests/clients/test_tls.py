@@ -167,7 +167,7 @@ def test_scenario_003_a_listener_that_is_not_advertised_returns_no_brokers(broke
 
 
 def test_a_client_logs_in_over_tls(broker: BrokerProcess, directory: Path) -> None:
-    """The client's certificate has no effect: the principal is alice, who logs in."""
+    """The client's certificate has no effect: the principal is alice, the user who logs in."""
     settings = librdkafka(broker, "BOTH", directory, "mallory") | {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "PLAIN",

@@ -1,4 +1,4 @@
-"""Peers of TLS listeners: sockets, contexts of the `ssl` module, and settings of librdkafka."""
+"""Peers of TLS listeners: sockets, `ssl` contexts, and librdkafka settings."""
 
 from __future__ import annotations
 

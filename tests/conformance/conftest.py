@@ -34,7 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session", params=["kafka", "odradek"])
 def streams_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Yields Kafka, then Odradek. Every scenario with streams groups must have the same outcome on both."""
+    """Yields Kafka, then Odradek. Every scenario with streams groups must have the same outcome on both brokers."""
     data_dir = tmp_path_factory.mktemp(f"streams-{request.param}") / "data"
     settings = streams_scene.SETTINGS
     broker: Broker = (

@@ -45,7 +45,7 @@ from tests.support.wire import Wire
 
 ACKNOWLEDGED, ARCHIVED = 2, 4
 Acquired = list[tuple[int, int, int]]  # first offset, last offset, delivery count
-History = list[tuple[int, int]]  # delivery states and counts of one offset, in the order in which they were stored
+History = list[tuple[int, int]]  # delivery states and counts of one offset, in the order they were stored
 OVER = (ARCHIVED, 0)  # end of a history: the offset is archived, or the start offset has moved past it
 
 
@@ -162,7 +162,7 @@ class SharedTopic:
         return offset.start_offset, offset.lag
 
     def store(self, start_offset: int, *stored: tuple[int, int, int, int]) -> None:
-        """Writes share state with WriteShareGroupState, like the leader of the share partition."""
+        """Writes share state with WriteShareGroupState, as the share partition's leader does."""
         partition = reading.PartitionData(partition=0, leader_epoch=0)
         topic = reading.ReadStateData(topic_id=self.topic_id, partitions=[partition])
         with Wire(self.bootstrap) as wire:

@@ -28,7 +28,7 @@ pytestmark = needs_kafka
 
 GAP, ACCEPT, RELEASE, REJECT = range(4)
 NONE = ErrorCode.NONE
-REJECTION = [(3, 1), OVER]  # delivery states and counts in the order in which they are stored
+REJECTION = [(3, 1), OVER]  # delivery states and counts in the order they are stored
 GIVEN_UP = [(0, 1), (3, 2), OVER]
 CREATES, PREFIX = "errors.deadletterqueue.auto.create.topics.enable", "errors.deadletterqueue.topic.name.prefix"
 SETTINGS: dict[str, object] = {

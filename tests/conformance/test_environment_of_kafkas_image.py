@@ -1,4 +1,5 @@
-"""Tests that Odradek derives settings from environment variables like the program in the image apache/kafka 4.3.1."""
+"""Tests that Odradek derives settings from environment variables as the program in the apache/kafka 4.3.1 image
+does."""
 
 import os
 import subprocess

@@ -121,8 +121,8 @@ def trace_of(script: Script, version: int, where: Place) -> Trace:
 
 
 def lowest(script: Script, key: int) -> int:
-    """Returns the lowest version to compare. Produce 0 to 2 are advertised, which librdkafka requires, but they are not
-    supported."""
+    """Returns the lowest version to compare. Produce 0 to 2 are advertised only because librdkafka requires them, and
+    are not supported."""
     return max(KAFKA_VERSIONS[REFERENCE][key][0], 3 if key == 0 else 0, LOWEST.get(script, 0))
 
 

@@ -198,7 +198,7 @@ def test_scenario_021_an_active_task_becomes_a_standby_in_one_answer(scene: Scen
 
 def test_a_standby_task_becomes_active_in_place_when_its_active_task_is_free(scene: Scene) -> None:
     """A standby task whose active task is free becomes active without being revoked. Kafka 4.3.1 revokes the standby
-    task first, which closes the task's store."""
+    task first, so the client closes the task's store."""
     with_a_store(scene)
     scene.configure(num_standby_replicas=1)
     a, c = scene.member("a"), scene.member("c")

@@ -3,8 +3,8 @@ argument.
 
 It logs each step before performing it, one JSON line per event, so that even SIGKILL does not destroy the evidence:
 `{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, where `at` is the monotonic clock in ns. It
-exits with status GAVE_UP_STATUS if the library reports that this producer cannot continue. librdkafka can do so, even
-with Kafka, if the broker crashes in the middle of a transaction. Like any application, the copier must then be
+exits with status GAVE_UP_STATUS if the library reports that this producer cannot continue. librdkafka can report this,
+even with Kafka, if the broker crashes in the middle of a transaction. Like any application, the copier must then be
 restarted.
 """
 

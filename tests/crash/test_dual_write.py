@@ -196,7 +196,7 @@ def kill_server(world: World, victim: Broker | Database, job: Job) -> None:
     if world.first.until("there")["event"] != "there":
         assert job.timeout_ms == IMPATIENT_MS, "it never came there"  # the machine was too busy for the short timeout
         return
-    if absence == "blow":  # while the application is at the step, or at the following one
+    if absence == "blow":  # the application is at the step or at the following one
         time.sleep(rng.uniform(0.0, 0.004))
     victim.kill9()
     if absence.startswith("missed"):

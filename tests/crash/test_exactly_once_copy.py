@@ -30,7 +30,7 @@ COPIERS = 2
 KILLED_AT = (0.2, 0.4, 0.6, 0.8)
 PATIENCE_S = 60.0
 SETTINGS = {
-    "log.segment.bytes": 1_048_576,  # Segments roll during the copy, which makes the broker take producer snapshots.
+    "log.segment.bytes": 1_048_576,  # Segments roll during the copy, so the broker takes producer snapshots.
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 3,
     "group.min.session.timeout.ms": 500,

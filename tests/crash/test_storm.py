@@ -214,7 +214,7 @@ def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: 
                 copier.start()
             owners.start()
             storm.begin()
-            for number in range(1, 5):  # Members join and leave, which moves partitions.
+            for number in range(1, 5):  # Members join and leave, so partitions move.
                 until(watcher, copiers, copy.RECORDS * number // 5)
                 gone = rng.choice(copiers)
                 gone.kill9()

@@ -324,7 +324,7 @@ class ShareStory:
     # --- Acknowledgements in a transaction.
 
     def begin(self) -> None:
-        """Initialises the producer again, which aborts an open transaction and completes a decided one."""
+        """Initialises the producer again, to abort an open transaction or complete a decided one."""
         for _ in range(40):
             code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
             if code is E.NONE:

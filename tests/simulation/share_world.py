@@ -142,7 +142,8 @@ class ShareWorld(World):
         """Does nothing, because transaction.version is 2 from the start."""
 
     def _downgrade(self) -> None:
-        """Lowers the level of `odradek.share.transactions`, which succeeds only while nothing is staged."""
+        """Tries to lower the level of `odradek.share.transactions`. The broker accepts this only while nothing is
+        staged."""
         if self.broker is None:
             return
         update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=0, upgrade_type=DOWNGRADE)

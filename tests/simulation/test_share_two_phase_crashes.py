@@ -3,8 +3,8 @@ setting requires an fsync.
 
 Once the transaction's last request has been answered, an external coordinator relies on the staged acknowledgements. A
 day after the power failure their records have not been delivered to any other member. Then the decision is carried out:
-either the outputs become visible and the inputs are acknowledged, or neither. Rules: docs/spec/share-groups.md#s5-12,
-#s5-13 row 6.
+either the outputs become visible and the inputs are acknowledged, or neither happens. Rules:
+docs/spec/share-groups.md#s5-12, #s5-13 row 6.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Point(Enum):
     ANSWERED = "answered"
 
 
-# --- Steps that lead to a transition, then the transitions, which return whether the response was a success.
+# --- Steps that lead to a transition, followed by the transitions, which return whether they succeeded.
 
 
 def nothing(stage: Stage) -> None:

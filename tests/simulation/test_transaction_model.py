@@ -261,7 +261,7 @@ class Trial:
     # --- Administrators.
 
     def force_terminate(self) -> None:
-        """Fences a producer like `Admin.fenceProducers`, which repeats the request until it succeeds."""
+        """Fences a producer as `Admin.fenceProducers` does, repeating the request until it succeeds."""
         name = self.some_id()
         for _ in range(3):
             if self._init(name, None, two_phase=False, keep=False) is E.NONE:
@@ -270,8 +270,8 @@ class Trial:
                 self.release_markers()
 
     def abort_in_partition(self) -> None:
-        """Aborts a transaction in one partition without the coordinator, like `Admin.abortTransaction`. This works even
-        on a sealed transaction."""
+        """Aborts a transaction in one partition without the coordinator, as `Admin.abortTransaction` does. This works
+        even on a sealed transaction."""
         index = self.rng.randrange(PARTITIONS)
         partition = self.model.partitions[index]
         if not partition.open:

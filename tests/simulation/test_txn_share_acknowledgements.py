@@ -108,7 +108,7 @@ class Worker:
     def _end(self, *, commit: bool) -> None:
         self.is_open, self.sequence = False, 0
         if self.producer.end(commit=commit) is not ErrorCode.NONE:
-            self.begin()  # The broker has aborted the transaction, which has fenced the producer.
+            self.begin()  # The broker has fenced the producer by aborting the transaction.
 
 
 class World:

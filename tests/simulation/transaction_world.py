@@ -1,4 +1,4 @@
-"""A world of transactional producers with a broker, a network and a disk that all fail. The broker is killed, the
+"""A world of transactional producers in which the broker, the network and the disk all fail. The broker is killed, the
 network loses and delays messages, and disk calls fail. Producers die, or sleep and are replaced in the meantime.
 
 One seed determines all of this. If an invariant is violated, `World(seed).run()` raises AssertionError with the trace.

@@ -1,5 +1,5 @@
-"""Collaborators of the coordinator with known bugs, which tests plant intentionally. The numbers of the bugs are those
-of the pytest mark `known_bug`."""
+"""Collaborators of the coordinator with known bugs, which tests plant intentionally. Bug numbers are those of the
+pytest mark `known_bug`."""
 
 from __future__ import annotations
 

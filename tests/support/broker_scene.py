@@ -1,6 +1,6 @@
 """A broker's partitions on a fake disk, with a clock, a loop and threads that the test controls.
 
-Tests call the handlers like the dispatcher. Nothing listens on a port.
+Tests call the handlers as the dispatcher does. Nothing listens on a port.
 """
 
 from collections.abc import Mapping

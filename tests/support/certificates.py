@@ -1,4 +1,4 @@
-"""Makes a certificate authority for tests and issues certificates from it. The keys use elliptic curves, because such
+"""Makes a certificate authority for tests and issues certificates from it. The keys use elliptic curves, because these
 keys are quick to generate.
 
 The certificates have the extensions that RFC 5280 requires. Many clients on Python 3.13 and later refuse certificates

@@ -15,7 +15,7 @@ LAYOUT = {"COLUMNS": "120", "NO_COLOR": "1"}
 
 
 def page() -> str:
-    """Returns the page, which has a section for each command with its help text and that of its actions."""
+    """Returns the page, which has a section for each command with the help texts of the command and its actions."""
     lines = ["# Commands", "", DESCRIPTION, "`make docs` writes this page from the help of the commands.", ""]
     for module in (target, errors):
         lines += [*(module.__doc__ or "").splitlines(), ""]

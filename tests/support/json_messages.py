@@ -1,6 +1,6 @@
 """Converts messages to and from the JSON of Kafka's own converters, with records as base64.
 
-`odradek.protocol.kafka_json` prints JSON like Kafka's tools, which leave out records.
+`odradek.protocol.kafka_json` prints JSON as Kafka's tools do, without records.
 """
 
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode

@@ -1,4 +1,4 @@
-"""A client without a socket. Tests call a broker connection's methods in the order in which an event loop would."""
+"""A client without a socket. Tests call a broker connection's methods in the same order as an event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of the HTTP interface of a broker's schema registry."""
+"""A client for the HTTP interface of a broker's schema registry."""
 
 from __future__ import annotations
 

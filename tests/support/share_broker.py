@@ -60,7 +60,7 @@ class FlakyPersister:
         self.held: list[Callable[[], None]] | None = None
         self.held_reads: list[Callable[[], None]] | None = None
         self.held_begins: list[Callable[[], None]] | None = None
-        self.writes: list[StateWrite] = []  # all writes so far, in the order in which they were requested
+        self.writes: list[StateWrite] = []  # all writes so far, in the order they were requested
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
         if self.initialize_refusals:

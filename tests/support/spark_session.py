@@ -1,7 +1,7 @@
 """Runs Spark for tests, with long timeouts and with Python workers that start quickly.
 
 Spark waits ten seconds for a Python planning worker to start, and no setting changes this. Most of a worker's CPU time
-is spent on `pyspark.zip`, which contains only sources, so each worker compiles them for 2 s. With a SPARK_HOME that
+is spent on `pyspark.zip`, which contains only sources, so each worker spends 2 s compiling them. With a SPARK_HOME that
 lacks this archive, workers import the installed package with its bytecode, in 0.5 s.
 """
 

@@ -1,4 +1,5 @@
-"""Measures the work that code does in executed Python instructions, whose number is the same on every machine."""
+"""Measures the work that code does by counting executed Python instructions. Their number is the same on every
+machine."""
 
 from __future__ import annotations
 

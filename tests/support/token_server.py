@@ -1,4 +1,4 @@
-"""An issuer of bearer tokens, which answers every request with the same JSON."""
+"""A bearer token issuer that answers every request with the same JSON."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class Clients(TransactionBroker):
         topic: str = "t",
         index: int = 0,
     ) -> ErrorCode:
-        """Sends WriteTxnMarkers, like a coordinator on another broker or a repair tool."""
+        """Sends WriteTxnMarkers, as a coordinator on another broker or a repair tool does."""
         marker = WritableTxnMarker(
             producer_id=pair[0],
             producer_epoch=pair[1],

@@ -32,7 +32,7 @@ def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
 
 
 def answered(coroutine: Coroutine[Any, Any, T]) -> NowOrLater[T]:
-    """Starts a handler's coroutine like the dispatcher, except that turns for other work take no time."""
+    """Starts a handler's coroutine as the dispatcher does, except that turns for other work take no time."""
     return start_coroutine(_without_turns(coroutine))
 
 

@@ -1,4 +1,4 @@
-"""Transactions of a two-phase commit (KIP-939) as raw requests, because no released client can send them."""
+"""Runs two-phase commits (KIP-939) with raw requests, because no released client can send these requests."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def next_transaction() -> str:
 
 
 def transaction_that_timed_out() -> str:
-    """Aborts a transaction after its second batch has timed out, which makes the producer request a new epoch."""
+    """Aborts a transaction after its second batch has timed out, so that the producer requests a new epoch."""
     producer = whose_second_batch_fails()
     producer.poll(2)
     producer.abort_transaction(10)
@@ -102,7 +102,7 @@ def transaction_that_timed_out() -> str:
 
 
 def purge_in_a_transaction() -> str:
-    """Purges a record in a transaction, which skips a sequence number.
+    """Purges a record in a transaction, so a sequence number is skipped.
 
     The next transaction may fail because of the gap, but the one after that must be committed.
     """

@@ -42,8 +42,7 @@ def epochs_of_joins(kafka: Cluster) -> str:
 
 
 def late_heartbeat_of_an_old_generation(kafka: Cluster) -> None:
-    """Refuses a commit, which ends the member's generation, while a heartbeat with that generation is still
-    unanswered."""
+    """Ends the member's generation by refusing a commit while a heartbeat with that generation is still unanswered."""
     orders(kafka)
     kafka.fault({"match": {"api": "OffsetCommit"}, "do": {"delay_ms": 1_000}, "times": 1})
     kafka.fault({"match": {"api": "OffsetCommit"}, "at": "applied", "do": {"error": "ILLEGAL_GENERATION"}, "times": 1})

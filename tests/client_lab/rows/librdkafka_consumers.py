@@ -11,7 +11,7 @@ from tests.client_lab import states
 from tests.client_lab.row import Client, Row, Sight
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_consumers.py")
-# Makes glibc overwrite freed memory, so a client that uses such memory finds invalid addresses.
+# Makes glibc overwrite freed memory, so a client that still uses it finds invalid addresses.
 FREED_IS_GARBAGE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}
 
 
@@ -205,7 +205,7 @@ def topic_is_gone_for_a_while(kafka: Cluster) -> None:
 def address_is_wrong_at_first(kafka: Cluster) -> None:
     """Makes the first Metadata response contain an address where nothing is listening.
 
-    If the client then queries a bootstrap server again, it gets the right address, to which it is not yet connected.
+    If the client then queries a bootstrap server again, it gets the right address, but is not connected to it yet.
     """
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"Brokers[*].Port": 1}}, "times": 1})

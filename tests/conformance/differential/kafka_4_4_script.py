@@ -206,7 +206,7 @@ def emptied_consumer_group(talk: Talk, version: int) -> None:
 
 
 def changed_assignor(talk: Talk, version: int) -> None:
-    """Changes the server assignor that the only member requests, which changes the group's assignor (C3)."""
+    """Changes the server assignor that the only member requests, which in turn changes the group's assignor (C3)."""
     scene = ConsumerScene(talk, version, "assignor")
     scene.join("joins", "A", server_assignor="uniform")
     for assignor in ("range", "range", "uniform"):
