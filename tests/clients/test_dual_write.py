@@ -1,4 +1,4 @@
-"""Tests the dual write over the network, with the producer of `odradek.client` and SQLite."""
+"""Tests the dual write over the network, with SQLite and the producer in `odradek.client`."""
 
 import sqlite3
 from pathlib import Path

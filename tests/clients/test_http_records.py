@@ -376,7 +376,7 @@ def test_users_of_the_broker_log_in_and_have_the_same_acls_as_on_the_kafka_port(
         status, answer = http.call(path, {"value": "x"}, reader)
         assert (status, answer["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
         assert answer["error"].startswith("User:reader may not do this.")
-        status, answer = http.call(path, headers=reader)  # A login gives only its user's rights, unlike the token.
+        status, answer = http.call(path, headers=reader)  # Unlike the token, a login grants only its user's rights.
         assert (status, answer["error"]) == (403, "This needs READ on topic orders. No ACL allows this to User:reader.")
         assert http.call(path, headers=as_user("anybody", "the-token"))[0] == 200
         status, answer = http.call(path, headers=as_user("admin", "wrong"))

@@ -107,7 +107,7 @@ def test_an_address_that_connects_too_often_is_closed_without_a_byte(start_broke
                 break
         assert outcomes[0] == "served"
         assert outcomes[-1] == "closed"
-        first.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)  # Open connections stay usable.
+        first.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)  # Open connections remain usable.
 
 
 @pytest.mark.parametrize("setting", ["max.connections.per.ip", "max.connections.per.ip.overrides"])

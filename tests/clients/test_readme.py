@@ -1,4 +1,4 @@
-"""Tests that the examples in README.md and on the pages that it links to run as printed."""
+"""Tests that the examples in README.md, and those on the pages it links to, run as printed."""
 
 import os
 import re

@@ -71,7 +71,8 @@ def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None)
 def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
     """Commits an offset outside any transaction.
 
-    The first commit also creates the offsets topic, for which librdkafka would otherwise wait a long time.
+    The first commit also creates the offsets topic. If the topic did not exist, librdkafka would wait a long time for
+    it.
     """
     admin: AdminClient = new_admin(bootstrap)
 

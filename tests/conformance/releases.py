@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 from tests.support.wire import ClosedByBroker, Wire
 
 RECORDED = REPOSITORY / "odradek" / "broker" / "control" / "clusters" / "releases.json"
-# By emulated release: the Kafka release to run, and the feature levels with which its directory is formatted.
+# By emulated release: the Kafka release to run, and the feature levels that its directory is formatted with.
 RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "3.9": ("3.9.1", {}),
     "4.0": ("4.0.0", {}),

@@ -1,5 +1,5 @@
-"""Tests that KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 behaves as it does with Kafka. The tests cover each
-way to acknowledge, renewal, both acquire modes, isolation from transactions, and rejection into a dead-letter queue.
+"""Tests that KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 behaves as it does with Kafka. The tests cover every
+way of acknowledging, renewal, both acquire modes, isolation from transactions, and rejection into a dead-letter queue.
 
 If BROKER=kafka is set, the tests run against Kafka and expect the same results.
 """

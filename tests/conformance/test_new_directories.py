@@ -123,8 +123,8 @@ def test_the_snapshot_has_a_header_the_levels_in_their_order_and_a_footer(
 def test_the_snapshot_differs_from_kafkas_in_its_times_alone(
     made: Mapping[tuple[str, str], Path], release: str, path: str
 ) -> None:
-    """The snapshots of both brokers differ only in timestamps (P2). The header has the time of formatting in 4.4.0 and
-    0 in 4.3.1."""
+    """The snapshots of both brokers differ only in timestamps (P2). The header contains the formatting time in 4.4.0
+    and 0 in 4.3.1."""
     headers = []
     for name in ("kafka", "odradek"):
         [(_, [(key, header)]), *rest] = batches_of(made[name, release] / path)

@@ -1,4 +1,4 @@
-"""Tests that brokers refuse invalid heartbeats and make their checks in the documented order:
+"""Tests that brokers refuse invalid heartbeats and perform their checks in the documented order:
 docs/spec/streams-groups.md#s2-2, #s13-2."""
 
 from typing import Any

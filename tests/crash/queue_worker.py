@@ -54,7 +54,7 @@ class Rejection(Enum):
 
     PLAIN = 0  # rejects the job outside any transaction
     COMMITTED = 1  # rejects the job in a transaction that commits
-    ABORTED = 2  # rejects the job in a transaction that aborts and gives it a result at the next delivery
+    ABORTED = 2  # rejects the job in a transaction that aborts, and gives the job a result at its next delivery
 
 
 def rejection(job: bytes) -> Rejection | None:

@@ -43,7 +43,7 @@ BROKER = SETTINGS | {
 
 
 class Workers:
-    """Named workers, forked by one process to make their starts almost free."""
+    """Named workers, forked by one process, so that starting a worker costs almost nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.gave_up = 0

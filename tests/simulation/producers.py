@@ -46,7 +46,7 @@ RETRIABLE = frozenset(
         E.REQUEST_TIMED_OUT,
     }
 )
-# After these errors it is unknown whether the request took effect.
+# These errors do not show whether the request took effect.
 INCONCLUSIVE = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS}
 
 

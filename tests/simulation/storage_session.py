@@ -90,7 +90,7 @@ class Session:
         self.write(topic)
 
     def sync(self, topic: str, *, meanwhile: Callable[[], None] | None = None) -> None:
-        """Syncs a topic. `meanwhile` is called after the files have been synced, before the loop learns about it."""
+        """Syncs a topic. `meanwhile` is called after the files have been synced, but before the loop is notified."""
         log = self.log(topic)
         ticket = log.start_sync()
         ticket.run()

@@ -157,7 +157,7 @@ def test_a_failed_fsync_is_final() -> None:
     assert log.synced_offset == synced_offset
     assert_refuses_appends(log)
     with pytest.raises(LogFailed):
-        session.sync("t")  # The disk works again, but it is unknown what has been lost.
+        session.sync("t")  # The disk works again, but there is no way to know what has been lost.
     assert log.synced_offset == synced_offset
     assert [*contents(log, 0).values()] == [b"written.0"]
 

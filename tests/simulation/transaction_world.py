@@ -435,7 +435,7 @@ class World:
 
 
 def failure_of(world: World) -> AssertionError | None:
-    """Runs the world and returns the error with which the run fails, or None if it succeeds."""
+    """Runs the world. Returns the error if the run fails, or None if it succeeds."""
     try:
         world.run()
     except AssertionError as failure:
