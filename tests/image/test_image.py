@@ -1,4 +1,4 @@
-"""Tests the image as an engine would run it: its content, its start and stop, its volume, and its users."""
+"""Tests the image as an engine would run it: its contents, how it starts and stops, its volume, and its users."""
 
 import json
 import os

@@ -27,7 +27,7 @@ FILE = re.compile(rf"(?<![\w/.-])((?:docs|{'|'.join(CODE)})/[\w/-]+\.(?:py|md|js
 SHORT_FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|js))\b")
 # Matches a module, or a name in a module, such as `odradek.broker.broker.Broker`.
 DOTTED = re.compile(r"`(odradek(?:\.\w+)+)`")
-# Files that are not in the repository: programs for readers to copy, and code of client projects.
+# Files that are not in the repository: programs for readers to copy, and code from client projects.
 ELSEWHERE = frozenset(
     {
         "enrich.py",

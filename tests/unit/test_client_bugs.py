@@ -1,6 +1,7 @@
-"""Tests that each client bug in `client_bugs.py` is demonstrated with old releases, or has a reason why it is not.
+"""Tests that each client bug in `client_bugs.py` either is demonstrated with old releases or comes with the reason for
+the missing demonstration.
 
-A row of tests/client_lab demonstrates a bug if an application sees the bug or a rule of the judge is broken.
+A row of tests/client_lab demonstrates a bug if an application sees the bug or one of the judge's rules is broken.
 """
 
 from __future__ import annotations

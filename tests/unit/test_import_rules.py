@@ -80,7 +80,7 @@ BROKER_ORDER = (
     "registry",  # the port, the topic and the rights of the schema registry
     "seeds",  # topics, records and users created before the first client connects
     "serving.py",  # sockets, dispatch and pages around the broker
-    "control",  # brokers controlled by tests of clients
+    "control",  # brokers controlled by client tests
     "process.py",
 )
 

@@ -1,4 +1,4 @@
-"""Tests that each known bug of a broker has a test. The test of the rule broken by the bug is marked with the bug's
+"""Tests that each known broker bug has a test. The test for the rule that the bug breaks is marked with the bug's
 number.
 
 The numbers refer to a list of bugs in Kafka, in other brokers that use its protocol, and in this broker.

@@ -1,10 +1,9 @@
-"""Tests that every use of Python's `re`, which can run forever on a text of forty characters, is listed here with the
-reason why its time is bounded.
+"""Tests that every use of Python's `re`, which can run forever on a text of forty characters, is listed here with an
+explanation of why its time is bounded.
 
 Patterns from outside, and patterns in settings that are matched against data from clients, use
-`odradek.broker.patterns.re2`. A new use of `re`, or a changed pattern, fails the test until its row gives the reason
-why the time is bounded. Consider who writes the pattern, who writes the text, and how long a text that almost matches
-can take.
+`odradek.broker.patterns.re2`. A new use of `re`, or a changed pattern, fails the test until its row explains why the
+time is bounded. Consider who writes the pattern, who writes the text, and how long a text that almost matches can take.
 """
 
 import ast

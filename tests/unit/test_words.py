@@ -1,6 +1,6 @@
 """Tests that a class name has only one meaning in the product.
 
-If several files define the same name, the table gives the reason why each file has its own class.
+If several files define the same name, the table explains why each file has its own class.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Fixtures for tests of dual writes. A test that requests the `scene` fixture runs once on SQLite and once on
+"""Fixtures for the dual-write tests. A test that requests the `scene` fixture runs once on SQLite and once on
 PostgreSQL."""
 
 import os

@@ -1,7 +1,7 @@
 """Tests that every API answers a principal without rights as Kafka does, and again after each grant.
 
-matrix.json contains the answers of Kafka 4.3.1. Source: docs/spec/security.md#s3-5, #s3-6. The cases run in order on
-one broker with a SASL/PLAIN listener, as they did on Kafka.
+matrix.json contains Kafka 4.3.1's answers. Source: docs/spec/security.md#s3-5, #s3-6. The cases run in order on one
+broker with a SASL/PLAIN listener, as they did on Kafka.
 """
 
 from __future__ import annotations

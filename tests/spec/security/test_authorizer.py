@@ -22,7 +22,7 @@ ON_TOPICS = (O.READ, O.WRITE, O.CREATE, O.DELETE, O.ALTER, O.DESCRIBE, O.DESCRIB
 
 
 class About(TypedDict, total=False):
-    """An ACL's optional parts, besides its operation and resource name."""
+    """The parts of an ACL for which `allow` and `deny` have defaults, except the resource name."""
 
     resource: ResourceType
     principal: str

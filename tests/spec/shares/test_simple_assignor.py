@@ -1,4 +1,4 @@
-"""Tests the share groups' assignor (docs/spec/share-groups.md#s2-4)."""
+"""Tests the assignor for share groups (docs/spec/share-groups.md#s2-4)."""
 
 from collections import Counter
 

@@ -255,7 +255,7 @@ async def test_a_broker_that_requires_a_certificate_gets_one_or_the_client_repor
     tls.load_verify_locations(cadata=authority.pem)
 
     def shake_hands(accepted: socket.socket) -> None:
-        """Performs a TLS handshake like asyncio, but also sends the alert if the handshake fails."""
+        """Performs a TLS handshake as asyncio does, but also sends the alert if the handshake fails."""
         with suppress(ssl.SSLError):
             tls.wrap_socket(accepted.dup(), server_side=True)
         accepted.shutdown(socket.SHUT_WR)

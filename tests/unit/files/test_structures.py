@@ -1,4 +1,4 @@
-"""Tests that `struct` and construct describe the same bytes for the fixed structures."""
+"""Tests that `struct` and construct describe the same bytes for the fixed-size structures."""
 
 import pytest
 

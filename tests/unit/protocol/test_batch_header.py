@@ -1,4 +1,4 @@
-"""Tests the fixed batch header: its bytes, its bits, and the fields that a broker changes."""
+"""Tests the fixed-size batch header: its bytes, its bits, and the fields that a broker changes."""
 
 import struct
 from dataclasses import replace

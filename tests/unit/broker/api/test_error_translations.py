@@ -38,8 +38,8 @@ def test_a_code_without_a_row_is_not_translated() -> None:
     assert translate(Receiver.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
 
 
-# Translations for clients of the codes in docs/spec/share-groups.md#s3-9, and of the codes that refuse an
-# acknowledgement in a transaction.
+# The error codes that clients receive instead of the codes in docs/spec/share-groups.md#s3-9 and the codes that refuse
+# an acknowledgement in a transaction.
 OF_THE_SHARE_COORDINATOR = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -1,5 +1,5 @@
-"""Tests that a DeleteAcls filter finds the same ACLs as a comparison with all of them, although it is compared with
-only some."""
+"""Tests that a DeleteAcls filter, which is compared with only some of the ACLs, finds the same ACLs as a comparison
+with all of them."""
 
 from collections.abc import Callable
 from itertools import product

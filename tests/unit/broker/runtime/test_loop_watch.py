@@ -21,7 +21,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(1_000_000)
         self.timers = ManualTimers(self.clock)
-        self.behind_s = 0.0  # time for which work has blocked the loop, in addition to the timers' clock
+        self.behind_s = 0.0  # how long work has blocked the loop; not included in the timers' clock
         self.watch = LoopWatch(self.timers, lambda: self.clock.now_ms() / 1000 + self.behind_s)
         self.requests = 0
         self.watch.start(lambda: self.requests)
