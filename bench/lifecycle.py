@@ -101,7 +101,7 @@ def idle(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 def memory(subject: Subject, share: float) -> Mapping[str, float]:
-    """Returns the broker's current memory. This row runs after the rows that put load on the broker."""
+    """Returns the broker's current memory usage. This row runs after the rows that put load on the broker."""
     return {"rss_mib": subject.rss_bytes() / MIB}
 
 

@@ -119,7 +119,7 @@ def attached(broker: BrokerProcess) -> Iterator[None]:
 
 
 def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:
-    """Prints recording's share of the broker's CPU time. Raises OSError if perf is missing."""
+    """Prints the share of the broker's CPU time that recording takes. Raises OSError if perf is missing."""
     how = ["--event=cpu-clock", f"--freq={SAMPLES_OF_A_SECOND}", "--call-graph=dwarf,16384"]
     words = ["perf", "record", "--quiet", *how, f"--pid={broker.pid}", f"--output={samples}"]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as perf:

@@ -75,7 +75,7 @@ class ShareConsumers:
 
     is_explicit         whether a member acknowledges each fetch with a ShareAcknowledge that has a type for each
                         record, instead of with the next ShareFetch
-    records             number of measured records; a quarter of this number is read before, as a warm-up
+    records             number of measured records; a quarter of this number is read first, as a warm-up
     is_in_transactions  like `is_explicit`, but with a transaction (TxnShareAcknowledge and EndTxn) instead of each
                         ShareAcknowledge; the load is the same, so that the two modes can be compared
     """

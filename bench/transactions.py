@@ -104,7 +104,8 @@ class RawTransactions:
     version: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns transactions_s, p50_us and p99_us of EndTxn, and the broker's cores and CPU time."""
+        """Returns transactions_s, p50_us and p99_us of EndTxn, the number of cores that the broker uses, and its CPU
+        time."""
         with topic(subject.bootstrap, self.producers) as name, tempfile.NamedTemporaryFile() as file:
             file.write(struct.pack("=i", self.producers))
             with Wire(subject.bootstrap) as wire:

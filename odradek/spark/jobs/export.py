@@ -139,7 +139,7 @@ class TopicChunk:
     options: SourceOptions
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        from odradek.spark.source import read_range  # imports pyspark, which workers have
+        from odradek.spark.source import read_range  # imported here because it needs pyspark, which workers have
 
         return read_range(self.options, OffsetRange(*self.chunk), ARROW)
 

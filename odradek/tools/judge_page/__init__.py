@@ -3,6 +3,5 @@
 page     renders the verdicts as one HTML file that includes its style and script
 assets/  the style and the script
 
-The judge itself opens no files, whereas this package reads its assets, so it is part of the command and not of the
-judge.
+This package reads its assets from files. It is part of the command rather than of the judge, which opens no files.
 """
