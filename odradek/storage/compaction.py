@@ -50,7 +50,7 @@ class PassTransactions:
         return False
 
     def is_marker_without_data(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Returns whether this control batch is superfluous, because no record of its transaction is left. Also
+        """Returns whether this control batch is no longer needed, because no record of its transaction is left. Also
         remembers that the transaction has ended."""
         self._advance_to(header.last_offset)
         if header.record_count == 0:
@@ -101,7 +101,8 @@ class PassRules:
     end_offset           exclusive end of the pass; the batch that ends there is kept even without records, so that the
                          log still ends there
     now_ms               start time of the pass
-    delete_retention_ms  how long tombstones and markers are kept after the first pass that finds them superfluous
+    delete_retention_ms  how long tombstones and markers are kept after the first pass in which they are no longer
+                         needed
     producers            last batches of the active producers, by producer id
     max_record_bytes     maximum decompressed size of one record of a compressed batch
     """

@@ -5,15 +5,15 @@ continues to refuse a damaged log.
     .tmp               a checkpoint that was not renamed to its final name: unlinked
     .cleaned           an output file of a compaction that did not finish: unlinked
     .swap              a finished output file of compaction: it replaces its source segments, which are unlinked
-    .odradek_refused   the reason for a refusal, for people to read; Kafka ignores this file
+    .odradek_refused   the reason for a refusal, in human-readable form; Kafka ignores this file
 
 A compaction that creates several segments renames them to `.swap` from the last to the first. A `.swap` file with a
 higher offset than a `.cleaned` file therefore belongs to an unfinished compaction, and is also unlinked, because all
 old segments still exist.
 
-A log that was refused as damaged stays refused until a person decides what to do, even across several starts. The start
-that finds the damage removes the mark of the clean shutdown. Without the refusal file, the next start would therefore
-assume a crash and truncate the log at the damaged batch.
+A log that has been refused as damaged stays refused until someone decides what to do, even across several starts. The
+start that finds the damage removes the mark of the clean shutdown. Without the refusal file, the next start would
+therefore assume a crash and truncate the log at the damaged batch.
 """
 
 from __future__ import annotations

@@ -342,7 +342,7 @@ class LogDirectory:
 
     def set_aside(self, topic: str, partition: int, unique_hex: str) -> str:
         """Renames the directory of an unknown partition, so that a partition with this name can be created. As in
-        Kafka, the directory stays on disk so that somebody can examine it. Returns its new path."""
+        Kafka, the directory stays on disk so that it can be examined. Returns its new path."""
         key = topic, partition
         self._found.pop(key, None)
         self._topic_ids.pop(key, None)

@@ -62,7 +62,7 @@ def create_acls(
     Each ACL is accepted or refused separately. An ACL that already exists is accepted, but no record is written for it.
     Raises POLICY_VIOLATION if the request would create too many ACLs.
 
-    rules  the rules of the emulated release; before Kafka 4.4, the host of an ACL can be any text
+    rules  the rules of the emulated release; before Kafka 4.4, the host of an ACL can be any string
     """
     added: set[Acl] = set()
     results: Created = []

@@ -1,7 +1,7 @@
 """Decides on CreateTopics, CreatePartitions and DeleteTopics requests based on the metadata image, with Kafka's error
 codes and messages.
 
-Each function reads the image and returns the records of a change without applying them. All replicas are on this node,
+Each function reads the image and returns the records for a change without applying them. All replicas are on this node,
 which is identified by `Node`, and on the nodes that share its log. Source: Kafka 4.3.1's responses to the requests in
 tests/spec.
 """

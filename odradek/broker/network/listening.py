@@ -96,7 +96,7 @@ def host_counts(overrides: str) -> list[tuple[str, str]]:
 
 
 def address_of(text: str) -> str | None:
-    """Returns an IP address in the same spelling as peer addresses, or None if the text is a host name."""
+    """Returns an IP address in the same notation as peer addresses, or None if the argument is a host name."""
     from ipaddress import ip_address  # imported here because most brokers have no limits for addresses
 
     try:

@@ -123,7 +123,7 @@ class Partitions:
         """Creates a registry without open partitions; see `open_all`.
 
         log_config  returns a topic's current settings
-        discard     removes the directory of a log after a number of milliseconds
+        discard     removes a log's directory after a number of milliseconds
         two_phase   see `Partition`
         seals       see `Partition`
         on_created  called with each partition whose log has just been created

@@ -7,8 +7,8 @@ Most positions are followed by the next lower one, so their step is a shift. Jum
 repetitions and anchors, are followed one by one, and the result is cached.
 
 With Python's `re`, a client's pattern could take years to match. This is impossible here, but matching a large pattern
-against very many texts still takes seconds. The work is therefore counted (`Pattern.work`), and `Pattern.steps` pauses
-often enough for other clients to be served.
+against a very large number of strings still takes seconds. The work is therefore counted (`Pattern.work`), and
+`Pattern.steps` pauses often enough for other clients to be served.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ TO_DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 
 
 def _kind(char: str) -> str:
-    """Returns the same representative for all characters that the anchors treat alike."""
+    """Returns the class of a character as a string. The anchors treat all characters of a class alike."""
     if char in ("", "\n"):
         return char
     return "w" if char in WORD_CHARS else "-"

@@ -2,7 +2,7 @@
 
 The fast path reads the bytes of the request and builds the bytes of the response directly, because the general path
 takes twice as much CPU time. Unusual and invalid requests are left to the general path (handlers/records/produce.py),
-which determines the error. The fast path therefore never refuses a request, and the two paths must only agree on the
+which determines the error. The fast path therefore never refuses a request, and the two paths only need to agree on the
 responses for written batches. If the transaction coordinator does not confirm the batch immediately, the general path
 contacts the coordinator again.
 """

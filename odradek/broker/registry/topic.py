@@ -124,7 +124,7 @@ class SchemaTopic:
     def _replay_all(self, found: PartitionData) -> None:
         """Replays the fetched records. Raises KafkaError if the partition could not be read."""
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE.value and found.log_start_offset > self.next_offset:
-            self.next_offset = found.log_start_offset  # the beginning of the log has been deleted
+            self.next_offset = found.log_start_offset  # the start of the log has been deleted
             return
         if found.error_code != ErrorCode.NONE.value:
             raise KafkaError(ErrorCode(found.error_code))

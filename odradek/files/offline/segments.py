@@ -28,7 +28,7 @@ _ATTEMPTS = 10  # maximum number of attempts to list a directory while files dis
 class SegmentFile:
     """A log file, as it was when the directory was listed.
 
-    size_bytes   limit for reading, because the log of a running broker continues to grow
+    size_bytes   limit for reading, because a running broker's log continues to grow
     inode        inode number, by which readers detect that compaction has replaced the file
     is_active    whether this is the last segment, whose end can be torn or preallocated
     """

@@ -1,8 +1,8 @@
 """Selects the records to show in the records view: by text, by a JSONPath in the value, by time and by state.
 
 A JSONPath is `$` with steps `.name`, `['name']`, `[0]`, `[-1]`, `[*]`, `.*` and at most one `..name`, and optionally a
-comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared in their original spelling, so `10.00` and
-`10` differ, and large integers keep all their digits. Source: RFC 9535, 2.3 and 2.5, for the steps.
+comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared as they are written, so `10.00` and `10`
+differ, and large integers keep all their digits. Source: RFC 9535, 2.3 and 2.5, for the steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SearchedPart(Enum):
 
 
 class JsonNumber(str):
-    """A JSON number in its original spelling."""
+    """A JSON number exactly as it is written."""
 
     __slots__ = ()
 
@@ -78,8 +78,8 @@ class JsonPath:
 
 
 def parsed(text: str) -> Parsed:
-    """Parses JSON. Keeps the spelling of numbers, and all members with the same name. Raises ValueError if the text is
-    not JSON, and RecursionError if it is nested too deeply."""
+    """Parses JSON. Keeps numbers as they are written, and keeps all members with the same name. Raises ValueError if
+    the text is not JSON, and RecursionError if it is nested too deeply."""
     found: Parsed = json.loads(
         text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber, object_pairs_hook=JsonMembers
     )

@@ -323,8 +323,8 @@ class PageRoutes:
             )
 
     def _restricted(self, request: web.Request) -> ConnectionInfo | None:
-        """Returns the client of a request if ACLs decide what the client may see. Returns None if the request contains
-        the token, since the token permits everything."""
+        """Returns the client that sent a request if ACLs determine what the client is allowed to see. Returns None if
+        the request contains the token, since the token permits everything."""
         user = request.get(USER)
         has_token = user is None and bool(self._broker.config.odradek_http_token)
         return None if has_token else client_of(request, user)

@@ -117,7 +117,7 @@ def no_holds() -> Sequence[View]:
 
 @dataclass(frozen=True, slots=True)
 class SchemaDecoder:
-    """Decodes keys and values with the schema registry, for the client of one request.
+    """Decodes keys and values with the schema registry, for the client that sent one request.
 
     client  None if the client may see everything
     """

@@ -31,7 +31,7 @@ class AddressRange(NamedTuple):
 
 
 class NotARange(Exception):
-    """Raised if a text is not a range of addresses. The error message is Kafka's."""
+    """Raised if a string is not a range of addresses. The error message is Kafka's."""
 
 
 def is_written_as_range(host: str) -> bool:

@@ -149,7 +149,7 @@ class StandardAuthorizer:
 def is_about(acl: Acl, principal: str, host: str, *, checks_ranges: bool = True) -> bool:
     """Returns whether the ACL applies to this principal and host.
 
-    host           a text returned by `host_key`
+    host           a string returned by `host_key`
     checks_ranges  whether an ACL host with a slash is treated as a range of addresses, whatever the metadata.version
     """
     if acl.principal not in (principal, ANY_PRINCIPAL):
@@ -161,8 +161,8 @@ def is_about(acl: Acl, principal: str, host: str, *, checks_ranges: bool = True)
 
 
 def host_key(host: str) -> str:
-    """Normalizes an IPv6 address, so that all spellings of the address compare equal. Java writes IPv6 addresses in
-    full, while Python abbreviates them. Returns any other text unchanged."""
+    """Normalizes an IPv6 address, so that all notations of the address compare equal. Java writes IPv6 addresses in
+    full, while Python abbreviates them. Returns any other string unchanged."""
     if ":" not in host:
         return host
     try:

@@ -60,7 +60,7 @@ def alter_client_quotas(
 ) -> Steps[tuple[list[KafkaError | None], list[ClientQuotaRecord]]]:
     """Decides on the changes. Returns the result of each change, in order, and the records to write.
 
-    resolves  returns whether a text is an address or a host name that can be resolved
+    resolves  returns whether a string is an address, or a host name that can be resolved
     """
     times: Counter[frozenset[tuple[str, str | None]]] = Counter()
     for change in changes:

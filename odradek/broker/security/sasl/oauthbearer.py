@@ -194,7 +194,7 @@ def _check_scope(scope: object, rules: ClaimRules) -> None:
 
 
 def _texts(value: object) -> list[str]:
-    """Returns a text or a list of texts as a list. Raises InvalidToken for any other value."""
+    """Returns a string or a list of strings as a list. Raises InvalidToken for any other value."""
     if value is None:
         return []
     entries = value if isinstance(value, list) else [value]

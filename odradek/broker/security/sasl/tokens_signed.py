@@ -32,7 +32,7 @@ MAX_KEYS = 100
 
 
 class InvalidKeySet(ValueError):
-    """Raised if a text is not a JWKS or none of its keys can be read."""
+    """Raised if the input is not a JWKS or none of its keys can be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def _object_identifier(content: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escapes text as Java does: special characters everywhere, blanks only at both ends."""
+    """Escapes text as Java does: special characters everywhere, spaces only at the start and end."""
     inner = text.strip(" \r")
     if not inner:
         return "".join(f"\\{blank}" for blank in text)
@@ -220,13 +220,13 @@ class MappingRule:
 
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
-    """Parses the rules. Raises InvalidRule. An empty text means that there are no rules, so no certificate yields a
+    """Parses the rules. Raises InvalidRule. An empty string means that there are no rules, so no certificate yields a
     principal."""
     rules = []
     for found in NEXT_RULE.finditer(text.strip()):
         rule = found.group(1)
         parts = ONE_RULE.match(rule)
-        assert parts is not None  # the pattern also matches an empty text
+        assert parts is not None  # the pattern also matches an empty string
         if parts.end() != len(rule):
             raise InvalidRule(f"{quoted(rule)} is neither DEFAULT nor of the form RULE:pattern/replacement/[LU]")
         if parts.group(1) is not None:

@@ -35,9 +35,9 @@ class SharePartitionKey(NamedTuple):
     def parse(cls, text: str) -> SharePartitionKey:
         """Parses `group:topic id:partition`. The group id may contain colons, and colons at the end are ignored.
 
-        Like Kafka, accepts partition numbers that no topic can have. Raises ValueError if the text has any other form.
-        The parsing time is proportional to the length of the text, so that no client can block the broker with a long
-        text.
+        Like Kafka, accepts partition numbers that no topic can have. Raises ValueError if the string has any other
+        form. The parsing time is proportional to the length of the string, so that no client can block the broker with
+        a long string.
         """
         parts = text.rstrip(":").rsplit(":", 2)
         if len(parts) == 3 and parts[0].strip(BLANK):

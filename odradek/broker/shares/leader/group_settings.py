@@ -44,7 +44,7 @@ class _ParsedSettings(NamedTuple):
 
 class ShareGroupSettings:
     def __init__(self, image: MetadataImage, broker_setting: Callable[[str], str | None]) -> None:
-        """`broker_setting` returns the text of a broker setting's current value."""
+        """`broker_setting` returns a broker setting's current value as a string."""
         self._image = image
         self._broker_setting = broker_setting
         self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which can only be set in the broker's file
