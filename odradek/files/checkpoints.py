@@ -21,7 +21,7 @@ class CorruptCheckpoint(Exception):
 
 
 class MetaProperties(NamedTuple):
-    """The owner of a data directory. Ids are in Kafka's text form."""
+    """Identifies the owner of a data directory. Ids are in Kafka's text form."""
 
     node_id: int
     cluster_id: str

@@ -133,7 +133,7 @@ class SegmentRemoval:
             with self.guard:
                 self._disk.unlink(path)
         self._renamed = []
-        # Dropping the segments usually closes their files, which frees the pages of up to a gigabyte and would take too
+        # Dropping the segments usually closes their files, which frees up to a gigabyte of pages and would take too
         # long on the loop.
         self.segments = ()
 

@@ -4,8 +4,8 @@ In earlier releases of Odradek, this level enabled acknowledgements in transacti
 odradek.share.transactions. In Kafka, the level enables dead-letter queues. The registration of the broker that raised
 the level shows which program wrote the log, because it lists the broker's supported levels:
 
-    an earlier Odradek  share.version up to 2, metadata.version up to 30, no odradek.share.transactions
-    this Odradek        odradek.share.transactions
+    an earlier release  share.version up to 2, metadata.version up to 30, no odradek.share.transactions
+    this release        odradek.share.transactions
     Kafka 4.3.1         share.version up to 1
     Kafka 4.4.0         metadata.version up to 33
 
@@ -32,15 +32,15 @@ EARLIER_LEVEL: Final = 2  # the level of share.version whose meaning has changed
 class EarlierShareVersion:
     """Interprets the metadata log's records, which it receives in order.
 
-    was_raised  whether an earlier Odradek raised share.version to 2, and the level has not been lowered since
-    is_decided  whether an Odradek with the new feature was registered after the last earlier Odradek, and has therefore
+    was_raised  whether an earlier release raised share.version to 2, and the level has not been lowered since
+    is_decided  whether a release with the new feature was registered after the last earlier release, and has therefore
                 interpreted the level
     """
 
     __slots__ = ("_is_earlier", "is_decided", "was_raised")
 
     def __init__(self) -> None:
-        self._is_earlier = False  # whether the registered broker is an earlier Odradek
+        self._is_earlier = False  # whether the registered broker is an earlier release
         self.was_raised = False
         self.is_decided = False
 

@@ -175,7 +175,8 @@ def has_usual_tags(txn: Txn) -> bool:
 
 
 def usual_value(txn: Txn) -> bytes:
-    """Encodes a value of the usual layout directly. Returns the same bytes as the generic codec."""
+    """Encodes a value that has the usual layout, without using the generic codec. Returns the same bytes as that
+    codec."""
     state, started_ms = txn.state, txn.started_ms
     start = USUAL_START.pack(VALUE_WITH_TAGS, txn.producer_id, txn.producer_epoch, txn.timeout_ms, STATUS[state])
     end = USUAL_END.pack(
@@ -191,7 +192,7 @@ def usual_value(txn: Txn) -> bytes:
 
 @lru_cache(REMEMBERED)
 def _partitions(partitions: frozenset[TopicPartition] | None) -> bytes:
-    """Encodes the partitions of a value of version 1; None is encoded as null."""
+    """Encodes a version 1 value's partitions; None is encoded as null."""
     value = TransactionLogValue(transaction_partitions=None if partitions is None else _by_topic(partitions))
     return encode(value, VALUE_WITH_TAGS)[BYTES_BEFORE_PARTITIONS:-BYTES_BEHIND_PARTITIONS]
 

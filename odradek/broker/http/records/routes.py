@@ -1,8 +1,8 @@
 """The HTTP handlers of `POST` and `GET /api/topics/{topic}/records`, and of their OpenAPI document.
 
-A POST needs the same setting as the page's actions (`odradek.http.actions`), and a body with the media type of JSON.
-Unlike the actions, it needs no token as protection against requests from other sites: browsers do not send a JSON body
-to another site without a preflight request (CORS), and requests whose Host or Origin does not belong to this broker are
+A POST needs the same setting as the page's actions (`odradek.http.actions`), and a body with a JSON media type. Unlike
+the actions, it needs no token as protection against requests from other sites: browsers do not send a JSON body to
+another site without a preflight request (CORS), and requests whose Host or Origin does not belong to this broker are
 always refused.
 
 A GET needs the same permission as the page's view of records. A client that is logged in as a broker user has that

@@ -84,7 +84,7 @@ class TlsHandshakes:
         self._slots.end(handshake, handshake.connection.info.client_host)
 
     def principal(self, certificate: bytes | None) -> str:
-        """Returns the principal that a client certificate in DER yields. Raises NoPrincipal."""
+        """Returns the principal derived from a client certificate in DER. Raises NoPrincipal."""
         if certificate is None or self._listener.security_protocol != "SSL":
             return ANONYMOUS
         try:

@@ -149,8 +149,8 @@ class _RecordAcquirer:
             self._acquire_from(batch, first, last)
 
     def _acquire_few(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
-        """Acquires only a few records of a batch that has been delivered often: half of the batch at first, a quarter
-        at the next delivery, and so on down to a single record."""
+        """Acquires only a few records of a batch that has been delivered many times: half of the batch at first, a
+        quarter at the next delivery, and so on down to a single record."""
         limits = self._limits
         at_most = self._budget if self._has_record_limit else len(batch)
         took_others = False
