@@ -123,7 +123,7 @@ def serve(
     control: InitialControl | None = None,
     seed: SeedPlan | None = None,
 ) -> int:
-    """Serves clients until a signal stops the broker and returns the exit status. A second signal ends the process
+    """Serves clients until a signal stops the broker, and returns the exit status. A second signal ends the process
     immediately.
 
     ready_note  text to print after the ready line; {node_id} is replaced by the broker's id

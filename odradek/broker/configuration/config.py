@@ -109,7 +109,7 @@ class BrokerConfig(BrokerSettings):
     @property
     def data_directory(self) -> Path:
         """The single log directory, as an absolute path. This path appears in the response to DescribeLogDirs and in
-        the line that announces readiness."""
+        the ready line."""
         return Path((self.log_dirs or self.log_dir)[0]).absolute()
 
     def listener_settings(self, listener: str) -> ListenerSettings:

@@ -55,7 +55,7 @@ AUTHORIZER_CHECKS: Mapping[str, Callable[[str], object]] = {
 
 
 # Creating a topic writes at most 10,000 records to the metadata log. The topic and its settings need up to 6 of these
-# records, which leaves 9,994 for partitions.
+# records, leaving 9,994 for partitions.
 MAX_PARTITIONS = 9_994
 _PREFIXES = ("offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic.")
 

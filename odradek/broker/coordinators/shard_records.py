@@ -56,7 +56,7 @@ class ShardLog(Protocol):
 class RecordProducer:
     """The producer whose transaction the records belong to; see `Log.append` for the guard.
 
-    must_sync  whether the transaction is a two-phase commit, so that the response waits for an fdatasync
+    must_sync  whether the transaction is a two-phase commit, in which case the response waits for an fdatasync
     """
 
     producer_id: int

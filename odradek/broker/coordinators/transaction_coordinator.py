@@ -297,7 +297,7 @@ class TransactionCoordinator:
         partition. Never raises an exception.
 
         requested_version  2 if a Produce or an offset commit adds its own partition (AddPartitionsToTxn v4 and later),
-                       otherwise 0
+                           otherwise 0
         """
         requested = frozenset(partitions)
         refused = {each for each in requested if each[0] in REFUSED_TOPICS}

@@ -113,7 +113,7 @@ def share_partition(broker: Broker, key: SharePartitionKey) -> SharePartitionFac
 
 
 def facts_in_memory(live: LiveSharePartition) -> SharePartitionFacts:
-    """Returns the records of a share partition that is loaded by its leader."""
+    """Returns the records of a share partition that its leader has loaded."""
     flight = live.core.flight
     ranges = [
         RecordRange(

@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): a consumer sends its partitions once, and then only the changes.
 
-`FetchSessions` owns every session; only `start_fetch` and the `finish` of a fetch change a session. The epoch of a
-session counts its fetches, which reveals lost and repeated responses. If there is no room for a session, the client
+`FetchSessions` owns every session; only `start_fetch` and the `finish` of a fetch change a session. A session's epoch
+counts its fetches, so that lost and repeated responses can be detected. If there is no room for a session, the client
 receives session id 0 and continues with full fetches.
 
     session id  epoch     meaning

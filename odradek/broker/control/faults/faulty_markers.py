@@ -121,8 +121,8 @@ MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # the marker's produce
 class HeldMarker:
     """A transaction marker held by a rule.
 
-    hold    name of the hold
-    marker  the marker from the newest coordinator, limited to this partition
+    hold       name of the hold
+    marker     the marker from the newest coordinator, limited to this partition
     callbacks  called with the error code when the marker is written or refused
     """
 

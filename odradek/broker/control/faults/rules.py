@@ -144,7 +144,7 @@ class Rule:
         return (self.times is None or self.hits < self.times) and self._matches(occurrence)
 
     def count_match(self, occurrence: Occurrence) -> bool:
-        """Decides whether the rule acts on this request or step and counts matches and hits."""
+        """Decides whether the rule acts on this request or step, and counts matches and hits."""
         if not self.acts_on(occurrence):
             return False
         self.matched += 1

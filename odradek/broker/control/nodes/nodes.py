@@ -55,7 +55,7 @@ STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share
 class NodeListener:
     """One listener of a node.
 
-    requests  handles the requests of this listener, including SASL logins, but without fault rules
+    requests  handles requests on this listener, including SASL logins, but without fault rules
     server    None while the node is stopped
     """
 
@@ -68,7 +68,7 @@ class NodeListener:
 class Node:
     """A node of the cluster.
 
-    requests        handles the requests of the node, but not the SASL logins of its listeners
+    requests        handles requests to the node, but not the SASL logins on its listeners
     node_listeners  the listeners of the node, in the order of the broker's listeners
     lost            the timer that fences the node after it has been killed
     """

@@ -171,7 +171,7 @@ class MetadataHistory:
 
 @dataclass(frozen=True, slots=True)
 class SentTasks:
-    """The tasks that were last sent to a member of a streams group."""
+    """The tasks that were last sent to a streams group member."""
 
     active: list[TaskIds]
     standby: list[TaskIds]
@@ -300,7 +300,7 @@ class Odd:
         return True
 
     def applies(self, name: str) -> bool:
-        """Decides at random whether to apply this oddity and counts it if so."""
+        """Decides at random whether to apply this oddity, and counts it if so."""
         if name in STATE_ODDITIES:
             self.random = self._source(name)
         if not self.is_chosen(name):

@@ -83,7 +83,7 @@ async def producer_ids_nearly_used(client: PresetClient, parameters: Parameters)
 
 async def sequence_wrap(client: PresetClient, parameters: Parameters) -> Facts:
     """An idempotent producer has written a batch with sequence numbers just below 2^31. It can write `sequences_left`
-    more records before the sequence numbers start again at 0, which may happen in the middle of a batch.
+    more records before the sequence numbers start again at 0, possibly in the middle of a batch.
     """
     topic, partition, records = (
         parameters.text("topic"),

@@ -58,8 +58,8 @@ class StreamsMemory(EpochMemory):
     being_created     internal topics that are being created
     failed            internal topics whose creation has recently failed, by name
     description       the topology description that a member has sent, or None
-    requests_sent       the number of times that the broker has requested a description
-    next_request_ms      the earliest time at which the broker may request a description again
+    requests_sent     the number of times that the broker has requested a description
+    next_request_ms   the earliest time at which the broker may request a description again
     """
 
     configured: ConfiguredTopology | None = None

@@ -119,7 +119,7 @@ async def update_features(
         if request.validate_only:
             return Decision(response)
         if made.records and disables_share_transactions(updates, image):
-            broker.shares.is_draining = True  # set until the new level is recorded, which takes an fsync
+            broker.shares.is_draining = True  # set until the new level has been recorded and synced
         return Decision(response, made.records)
 
     if broker.has_started("transactions") and lowers(TRANSACTION_VERSION, updates, broker):

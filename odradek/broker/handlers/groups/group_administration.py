@@ -60,7 +60,7 @@ def describe_groups(
     """Handles DescribeGroups (key 15), versions 0-6, which returns the state, protocol and members of classic groups.
 
     v3 adds authorized operations. v4 adds static members. v5 is flexible. Since v6, a missing group is reported as
-    GROUP_ID_NOT_FOUND with a message, instead of as a group in state Dead. Needs DESCRIBE on each group.
+    GROUP_ID_NOT_FOUND with a message, rather than as a group in the state Dead. Needs DESCRIBE on each group.
     """
     groups = yield from describe_groups_in_steps(
         request.groups, describe, request.include_authorized_operations, context, broker

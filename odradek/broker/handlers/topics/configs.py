@@ -245,7 +245,7 @@ async def _alter(
     is_incremental: bool,
     validate_only: bool,
 ) -> list[R]:
-    """Alters configs and returns once all changes have taken effect. Results of changes that need not be recorded come
+    """Alters configs, and returns once all changes have taken effect. Results of changes that need not be recorded come
     first."""
     config, certificates, node_id = broker.config, broker.certificates, broker.node_id
     at_once, to_record = await done_in_slices(

@@ -222,8 +222,8 @@ def topic_results(
     topics: list[AddPartitionsToTxnTopic], codes: PartitionCodes, *, is_joined: bool
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Returns the results by topic. By default, a partition that occurs several times in the request has a result for
-    each occurrence, as in Kafka if all partitions have the same code. If `is_joined`, it has a single result, as in
-    Kafka if partitions have different codes."""
+    each occurrence, as in Kafka if all partitions have the same code. If `is_joined` is set, it has a single result, as
+    in Kafka if partitions have different codes."""
     mentions: list[tuple[str, Iterable[int]]] = [(topic.name, topic.partitions) for topic in topics]
     if is_joined:
         named: dict[str, dict[int, None]] = {}
