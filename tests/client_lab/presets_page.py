@@ -64,7 +64,8 @@ def bring_about(kafka: Cluster, preset: str) -> None:
 
 
 def _bring_about_later(kafka: Cluster, preset: str) -> None:
-    """Tries to apply the preset until the group has the member that the preset needs or the broker has exited."""
+    """Keeps trying to apply the preset until the group has the member that the preset needs or the broker has
+    exited."""
     try:
         kafka.preset(preset, **PARAMETERS.get(preset, {}))
     except Refused:

@@ -81,7 +81,7 @@ def test_a_block_of_another_language_is_a_part_of_an_example(block: Block) -> No
 
 @pytest.mark.parametrize("block", of_language("python"), ids=place)
 def test_a_block_of_python_is_a_program_or_a_part_of_a_file(block: Block) -> None:
-    """A block that shows part of a file must be equal to that part, because only the file is run."""
+    """A block that shows part of a file must be identical to that part, because only the file is run."""
     if not is_part_of_a_file(block):
         compile(block.text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 

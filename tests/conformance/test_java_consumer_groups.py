@@ -1,5 +1,5 @@
-"""Tests that consumers of kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in KIP-848 groups as they do with
-Kafka.
+"""Tests that consumers from kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in KIP-848 groups as they do
+with Kafka.
 
 If BROKER=kafka is set, the tests run against Kafka and expect the same results.
 """

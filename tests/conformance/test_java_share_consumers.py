@@ -1,4 +1,4 @@
-"""Tests that KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 behaves as it does with Kafka. The tests cover every
+"""Tests that KafkaShareConsumer from kafka-clients 4.3.1 and 4.4.0 behaves as it does with Kafka. The tests cover every
 way of acknowledging, renewal, both acquire modes, isolation from transactions, and rejection into a dead-letter queue.
 
 If BROKER=kafka is set, the tests run against Kafka and expect the same results.

@@ -1,4 +1,4 @@
-"""Tests the transactional producers of kafka-clients 4.3.1 and 4.4.0 at transaction.version 2, and Kafka's tools for
+"""Tests the transactional producers from kafka-clients 4.3.1 and 4.4.0 at transaction.version 2, and Kafka's tools for
 transactions."""
 
 import json

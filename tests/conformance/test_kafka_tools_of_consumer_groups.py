@@ -1,4 +1,4 @@
-"""Tests that kafka-consumer-groups and DumpLogSegments of Kafka 4.3.1 show and change KIP-848 groups as they do with
+"""Tests that kafka-consumer-groups and DumpLogSegments from Kafka 4.3.1 show and change KIP-848 groups as they do with
 Kafka."""
 
 import re

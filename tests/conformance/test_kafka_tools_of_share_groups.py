@@ -1,4 +1,4 @@
-"""Tests that kafka-share-groups, kafka-configs and DumpLogSegments of Kafka 4.3.1 handle share groups as they do with
+"""Tests that kafka-share-groups, kafka-configs and DumpLogSegments from Kafka 4.3.1 handle share groups as they do with
 Kafka."""
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests that kafka-streams-groups of Kafka 4.3.1 works with streams groups on Kafka 4.4.0 and on Odradek.
+"""Tests that kafka-streams-groups from Kafka 4.3.1 works with streams groups on Kafka 4.4.0 and on Odradek.
 
 Rules: docs/spec/streams-groups.md#s7, #s13-7. Kafka 4.4.0's tools have not been published.
 """

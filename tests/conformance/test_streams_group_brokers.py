@@ -47,7 +47,7 @@ NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 SOURCE, PROCESSOR, SINK = 1, 2, 3
 NOT_ASKED_FOR, NOT_STORED, AVAILABLE = 0, 1, 3
 UNSAFE_DOWNGRADE = 3
-BEGUN, NOT_DESCRIBED = -2, -1  # stored topology epoch while the description changes, and without a description
+BEGUN, NOT_DESCRIBED = -2, -1  # stored topology epochs: the description is changing; there is no description
 
 
 @pytest.fixture(scope="module", params=["kafka", "odradek"])

@@ -156,7 +156,7 @@ def leave_in_doubt(world: World) -> None:
 
 
 def kill_at(world: World, each: Round) -> None:
-    """Runs an application once and kills the victim. Leaves all processes running again."""
+    """Runs an application once and kills the victim. Afterwards all processes are running again."""
     rng = world.rng
     blocks_before = 0 if each.step in RECOVERING else rng.randint(0, 1)
     job = replace(

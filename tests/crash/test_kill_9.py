@@ -163,7 +163,8 @@ def test_acknowledged_records_are_stored_once_and_in_order(broker: Broker) -> No
 
 
 def all_move(producers: list[CountingProducer]) -> Callable[[], bool]:
-    """Returns a function that reports whether every producer has had more records acknowledged since this call."""
+    """Returns a function that reports whether every producer has had more records acknowledged since `all_move` was
+    called."""
     before = [len(producer.ledger.acknowledged) for producer in producers]
 
     def moved() -> bool:

@@ -1,8 +1,8 @@
 """A world of share groups: workers that acknowledge in transactions, and members of a plain group on the same topic.
 
 The world has all faults of `transaction_world`: the broker is killed at random disk calls, and the power fails;
-requests, responses and markers are lost, late and repeated; producers die and are replaced. In addition, members join
-and leave, connections close, and locks expire during transactions. `odradek.share.transactions` is lowered while
+requests, responses and markers are lost, delayed and repeated; producers die and are replaced. In addition, members
+join and leave, connections close, and locks expire during transactions. `odradek.share.transactions` is lowered while
 nothing is pending, and raised again.
 
 At the end, every input either has exactly one visible output, or has none and was delivered as often as the limit

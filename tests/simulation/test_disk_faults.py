@@ -24,7 +24,7 @@ ENDURING = 200  # more disk calls than any workload makes
 
 
 class CarefulSession(Session):
-    """A session that continues after a refusal, like a broker. Every refusal must be KAFKA_STORAGE_ERROR or an
+    """A session that continues after a refusal, as a broker does. Every refusal must be KAFKA_STORAGE_ERROR or an
     OSError."""
 
     def __init__(self, disk: FakeDisk, promises: Promises) -> None:
