@@ -31,10 +31,16 @@ log = logging.getLogger("odradek.registry")
 
 
 def bind_registry(config: BrokerConfig) -> socket.socket:
-    """Binds the registry's port. Raises CannotStart."""
+    """Binds the registry's port. Raises CannotStart.
+
+    The socket already listens, because the registry starts after the Kafka listeners. A client that has just found the
+    broker then waits for the registry, instead of being refused.
+    """
     host, port = registry_host(config), config.odradek_schema_registry_port
     try:
-        return bind(host, port)
+        bound = bind(host, port)
+        bound.listen()
+        return bound
     except OSError as error:
         raise CannotStart(
             f"the schema registry cannot listen on port {port} of {host or 'every interface'}: {error.strerror}; choose"

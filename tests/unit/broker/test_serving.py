@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.broker import Broker
+from odradek.broker.registry.serving import bind_registry
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import Prepare, ServingBroker
 from tests.support.metadata import config_with
@@ -72,6 +73,13 @@ def test_a_taken_port_frees_the_others(tmp_path: Path, ports: Mapping[str, int],
                 require_free(port)
     assert str(ports[taken]) in str(error)
     starts(settings(tmp_path, ports))
+
+
+def test_the_port_of_the_registry_accepts_connections_before_the_registry_serves(
+    tmp_path: Path, ports: Mapping[str, int]
+) -> None:
+    with bind_registry(config_with(**settings(tmp_path, ports))):
+        socket.create_connection(("127.0.0.1", ports[REGISTRY])).close()
 
 
 def test_a_seed_that_fails_frees_ports_and_directory(tmp_path: Path, ports: Mapping[str, int]) -> None:
