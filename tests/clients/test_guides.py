@@ -28,7 +28,9 @@ from tests.support.guides import (
 from tests.support.oracle import REPOSITORY
 from tests.support.postgresql import PostgresqlProcess, why_not
 
-PLAYED = {f"docs/{name}.md": blocks(f"docs/{name}.md") for name in ("testing", "judge", "fixtures", "dual-write")}
+PLAYED = {
+    f"docs/{name}.md": blocks(f"docs/{name}.md") for name in ("testing", "judge", "fixtures", "dual-write", "seed")
+}
 PAGES = {**PLAYED, "docs/using-spark.md": blocks("docs/using-spark.md")}
 TIMEOUT_S = 240
 
