@@ -123,7 +123,7 @@ from odradek.protocol.struct import Message
 INIT_TAIL = '''
 
 def message_class(module: str) -> type[Message]:
-    """Returns the class of the message in this module, such as `produce_request`."""
+    """Returns the message class defined in `module`, which is a module name such as `produce_request`."""
     name = MODULES[module]
     return cast(type[Message], getattr(import_module(f"odradek.protocol.messages.{module}"), name))
 

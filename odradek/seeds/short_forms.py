@@ -23,7 +23,7 @@ def topic_of_option(text: str) -> SeedTopic:
     for each in rest:
         setting, separator, value = each.partition("=")
         if not separator or not setting:
-            raise place.error(f"{each!r} is not SETTING=VALUE, such as cleanup.policy=compact")
+            raise place.error(f"{each!r} must have the form SETTING=VALUE, for example cleanup.policy=compact")
         if setting in settings:
             raise place.error(f"{setting} is given twice")
         settings[setting] = value

@@ -99,7 +99,8 @@ def disconnects(name: str) -> Event:
 
 
 def waits(ms: int) -> Event:
-    """Returns an event in which locks expire, snapshots are written, and records of the state topic are deleted."""
+    """Returns an event that lets `ms` milliseconds pass. Meanwhile, locks can expire, snapshots can be written, and
+    records of the state topic can be deleted."""
     return lambda story: story.stage.wait(ms)
 
 

@@ -122,7 +122,7 @@ def test_a_profile_counts_records_and_keys_and_writes_a_page(
     assert "<svg" in text
     assert "http" not in text
     assert run(["spark", "profile", f"{data}/orders"]) == DONE
-    assert "4 committed, 4 aborted, 2 open; half commit within" in capsys.readouterr().out
+    assert "4 committed, 4 aborted, 2 open; median time to commit" in capsys.readouterr().out
 
 
 def test_the_error_for_a_damaged_directory_names_the_file(

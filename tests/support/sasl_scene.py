@@ -120,7 +120,8 @@ class Client:
         return self._waits() and self.peer.is_disconnected and self.peer.frames() == []
 
     def failure(self, message: Message, version: int) -> Any:
-        """Returns the response to a request that fails and checks that the connection is closed after the delay."""
+        """Sends a request that must fail, checks that the connection is closed after the delay, and returns the
+        response."""
         self.peer.ask(message, version)
         assert self._waits()
         answer = self.peer.answer(ApiKey(message.API_KEY), version)

@@ -82,7 +82,7 @@ def batch_of(
 
 
 class Clients(TransactionBroker):
-    """A broker with the topic `t` of two partitions, and one partition of each internal topic."""
+    """A broker with a two-partition topic `t` and one partition for each internal topic."""
 
     def __init__(self, disk: FakeDisk | None = None, *, incarnation: int = 0, **settings: Any) -> None:
         super().__init__(disk, **settings)

@@ -35,12 +35,11 @@ BEGIN, END, ABORT = 23, 24, 25  # types of the records that begin and end metada
 
 
 def is_lowered_for_kafka(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """Returns whether a feature was lowered from a level that some Kafka release does not support to a level that this
-    release supports.
+    """Returns whether any feature was lowered from a level above HIGHEST_OF_KAFKA to a level that Kafka supports.
 
-    Each feature is considered separately, because Kafka 4.4.0 starts on a directory whose share.version is still 2.
+    Features are checked independently, because Kafka 4.4.0 accepts a directory whose share.version is still 2.
 
-    before  for each feature, the highest level in the log or the level before a change
+    before  each feature's level before the change, or its highest level in the log
     """
     return any(before.get(name, 0) > most >= after.get(name, 0) for name, most in HIGHEST_OF_KAFKA.items())
 

@@ -258,8 +258,8 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
 
 
 def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
-    """Returns the start of the record after each record that starts at one of the positions `here`, and a number that
-    is negative if any of these records have a negative length."""
+    """For each record that starts at a position in `here`, returns the position of the next record. Also returns a
+    number that is negative if any of the records has a negative length."""
     first = source[here]
     size = first.astype(np.int64)
     longer = first >= 0x80

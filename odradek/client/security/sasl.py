@@ -117,7 +117,7 @@ class ScramExchange:
                     self._step = ScramStep.VERIFIED
                     return None
                 case ScramStep.VERIFIED:
-                    raise SaslError("the server sent a message after its last one")
+                    raise SaslError("the server sent another message after its final message")
         except ScramError as error:
             raise SaslError(f"the server's answer is invalid: {error}") from None
 

@@ -480,7 +480,7 @@ RESPONSES: dict[int, str] = {
 
 
 def message_class(module: str) -> type[Message]:
-    """Returns the class of the message in this module, such as `produce_request`."""
+    """Returns the message class defined in `module`, which is a module name such as `produce_request`."""
     name = MODULES[module]
     return cast(type[Message], getattr(import_module(f"odradek.protocol.messages.{module}"), name))
 

@@ -84,8 +84,8 @@ class Software:
 
 
 def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Software]:
-    """Combines the clients' results for each software. If `only` is given, includes only rules whose ids begin with one
-    of its prefixes."""
+    """Combines the clients' results per client library and version. If `only` is given, includes only rules whose ids
+    begin with one of its prefixes."""
     prefixes = tuple(only)
     found: dict[tuple[str, ...], Software] = {}
     tallies: dict[tuple[str, ...], dict[str, Tally]] = {}

@@ -408,7 +408,7 @@ def _profile_lines(found: Profile) -> Iterator[str]:
         codecs = ", ".join(f"{name} {size(count)}" for name, count in sorted(log.codecs.items()))
         yield f"log       {size(log.size_bytes)} in {log.batches:,} batches of {log.producers:,} producers; {codecs}"
         if log.committed or log.aborted or log.still_open:
-            wait = f"; half commit within {log.open_for.quantile(0.5):,.0f} ms" if log.committed else ""
+            wait = f"; median time to commit {log.open_for.quantile(0.5):,.0f} ms" if log.committed else ""
             yield (f"txns      {log.committed:,} committed, {log.aborted:,} aborted, {log.still_open:,} open{wait}")
     for each in found.findings():
         yield f"note      {each}"

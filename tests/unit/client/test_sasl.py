@@ -73,7 +73,7 @@ def test_a_scram_server_that_goes_on_is_refused() -> None:
     exchange = scram()
     exchange.answer(SERVER_FIRST)
     exchange.answer(SERVER_FINAL)
-    with pytest.raises(SaslError, match="after its last one"):
+    with pytest.raises(SaslError, match="after its final message"):
         exchange.answer(b"")
 
 

@@ -34,7 +34,7 @@ def test_an_option_names_a_topic(text: str, partitions: int, settings: tuple[tup
         (":6", "--topic :6: the name is missing"),
         ("a:0", "--topic a:0: the number of partitions must be a whole number of at least 1, not '0'"),
         ("a:six", "the number of partitions must be a whole number of at least 1, not 'six'"),
-        ("a:6:compact", "'compact' is not SETTING=VALUE"),
+        ("a:6:compact", "'compact' must have the form SETTING=VALUE"),
         ("a:6:x=1:x=2", "x is given twice"),
     ],
 )

@@ -14,7 +14,7 @@ PRODUCE_WITH_LEADERS = 10
 PRODUCE_WITH_IDS = 13
 METADATA_WITH_EPOCHS = 7
 HANG_UP_DELAY_S = 4.0
-MAX_CONNECTION_ATTEMPTS = 60  # about ten attempts are usual if reconnect.backoff.ms starts at its default of 50 ms
+MAX_CONNECTION_ATTEMPTS = 60  # clients typically make about ten with the default reconnect.backoff.ms of 50 ms
 
 
 def works_with_the_versions_of_today(stage: ScenarioCluster) -> str | None:

@@ -172,7 +172,7 @@ async def test_reading_stops_when_more_comes_behind_an_unanswered_request_and_go
     desk = Desk(parks=True)
     peer = Peer(desk.server())
     peer.send(heartbeat(1))
-    assert not peer.transport.is_paused  # still reading, to notice that the peer closes the connection
+    assert not peer.transport.is_paused  # still reading, so that it notices when the peer closes the connection
     for correlation_id in range(2, 1000):
         peer.send(heartbeat(correlation_id))
     assert peer.transport.is_paused
