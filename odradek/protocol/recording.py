@@ -66,7 +66,7 @@ class Kind(IntEnum):
     # The broker has sent the last byte of the response. In a file, exchange 0 means all responses so far.
     WRITTEN = 7
     # JSON: `called`, a call to the control interface; `ended`, the reason that the recording ended; or `elsewhere`, the
-    # HOST:PORT of an unrecorded broker that clients were directed to.
+    # HOST:PORT of a broker that a response named although the recorder does not cover it.
     EVENT = 8
     # RECEIVED_CUT and ANSWERED_CUT are like RECEIVED and ANSWERED, but without records. They exist only in files,
     # because reading converts them to RECEIVED and ANSWERED.

@@ -371,6 +371,6 @@ def with_two_members(scene: Scene) -> tuple[Member, Member]:
 
 
 def revoke_tasks(scene: Scene, a: Member, c: Member) -> None:
-    """Makes member c join the group. Member a's next heartbeat response revokes its tasks 2 and 3."""
+    """Has member c join the group. The response to the next heartbeat of member a then revokes a's tasks 2 and 3."""
     c.join()
     assert a.beat().active == {"0": [0, 1]}

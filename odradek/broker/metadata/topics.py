@@ -197,7 +197,7 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
     if count < 1:
         what = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
-    # Only current nodes count. Other brokers may be registered in the log, but receive no replicas.
+    # The log may contain registrations of earlier brokers. Only the current nodes receive replicas.
     most = 1 + len(node.other_ids)
     if factor > most:
         what = (

@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_field(parser: argparse.ArgumentParser, field: CallField) -> None:
-    """Adds the argument or option for a field, under the field's name."""
+    """Adds the command-line argument or option that sets a field of a call. Its name is the field's name."""
     words = field.words or None
     if field.kind is FieldKind.SWITCH:
         parser.add_argument(str(field.option), dest=field.name, action="store_false", help=words)

@@ -90,7 +90,7 @@ POINTS_BY_ACTION: Mapping[
 
 
 def parse_rule(value: object, name: str) -> Rule:
-    """Parses a rule. Raises Problem.
+    """Parses the JSON object of a rule. Raises Problem, which names the invalid field.
 
     name  the rule's name if its definition contains none
     """
